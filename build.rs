@@ -1,0 +1,3 @@
+//! Compiles the table of shader variants. Nothing else.
+
+fn main() {}

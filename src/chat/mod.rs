@@ -1,0 +1,1 @@
+//! The text protocol of Qwen3.6: rendering prompts, reading replies.

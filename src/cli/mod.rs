@@ -1,0 +1,1 @@
+//! Command-line types: flags, defaults, help. No behaviour, no I/O.

@@ -1,0 +1,1 @@
+//! Arguments to configuration to call, one entry for each subcommand, and the exit codes.

@@ -1,0 +1,1 @@
+//! The reference backend: the whole model on the CPU.

@@ -1,0 +1,3 @@
+//! What every front end sees: open a model, sync a session to a prompt, decode, sample.
+
+pub mod sample;

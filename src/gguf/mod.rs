@@ -1,0 +1,1 @@
+//! The GGUF container: reading with strict limits, and writing. Knows no model.

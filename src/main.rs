@@ -1,0 +1,3 @@
+//! The `q36` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! This one model: dimensions, weights by name, memory arithmetic.

@@ -1,0 +1,1 @@
+//! The terminal: colours, width, status line, the one place that prints.

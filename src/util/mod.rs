@@ -1,0 +1,8 @@
+//! What every layer may use and what knows nothing of models: bytes, files, hex, numbers with units.
+
+pub mod bytes;
+pub mod fs;
+pub mod hex;
+pub mod rng;
+pub mod signal;
+pub mod units;
