@@ -1,3 +1,5 @@
 //! The `q36` program.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    q36::commands::main(std::env::args_os())
+}

@@ -1,0 +1,154 @@
+//! What is changed in the argument list before clap reads it.
+//!
+//! The walk knows which flags take a value, so that text which only looks like a flag is left
+//! alone: in `-p -sys` the second word is a prompt. It rewrites the spellings that clap cannot
+//! express, puts in the command that was left out, cuts the list at a request for help, and answers
+//! the flags that have moved.
+
+use std::ffi::{OsStr, OsString};
+
+use super::error::UsageError;
+
+/// Several letters behind one dash, as users of the C program type them.
+const LONG_FOR: [(&str, &str); 3] =
+    [("-sys", "--system"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
+
+/// Flags of the C programs that have another name now, and what to say about them.
+const MOVED: [(&str, &str); 4] = [
+    ("--metal-graph-test", "renamed to --vulkan-graph-test"),
+    ("--metal-graph-full-test", "renamed to --vulkan-graph-full-test"),
+    ("--metal-graph-prompt-test", "renamed to --vulkan-graph-prompt-test"),
+    ("--server", "use q36 serve"),
+];
+
+/// An argument list that clap can read.
+pub(super) struct Rewritten {
+    /// The arguments, the program's name first. After a request for help nothing follows.
+    pub(super) args: Vec<OsString>,
+    /// The command, written or understood.
+    pub(super) command: Option<String>,
+    /// The topic named behind `--help`.
+    pub(super) topic: Option<String>,
+}
+
+/// Walks the list once. `command` must be built, so that global flags stand in every subcommand.
+pub(super) fn rewrite(
+    command: &clap::Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<Rewritten, UsageError> {
+    let mut args = args.into_iter();
+    let mut walk = Walk {
+        root: command,
+        current: command,
+        out: vec![args.next().unwrap_or_else(|| "q36".into())],
+        name: None,
+    };
+    let mut rest = args.collect::<Vec<_>>().into_iter();
+    while let Some(arg) = rest.next() {
+        let text = arg.to_str().unwrap_or_default();
+        if text == "--" {
+            walk.out.push(arg);
+            walk.out.extend(rest);
+            break;
+        }
+        if !text.starts_with('-') || text == "-" {
+            walk.word(arg);
+            continue;
+        }
+        if text == "-h" || text == "--help" {
+            let topic = rest.next().filter(|next| !starts_with_dash(next));
+            walk.out.push("--help".into());
+            let topic = topic.map(|t| t.to_string_lossy().into_owned());
+            return Ok(Rewritten { args: walk.out, command: walk.name, topic });
+        }
+        let takes_next = walk.flag(text, rest.as_slice())?;
+        if takes_next && let Some(value) = rest.next() {
+            walk.out.push(value);
+        }
+    }
+    Ok(Rewritten { args: walk.out, command: walk.name, topic: None })
+}
+
+fn starts_with_dash(arg: &OsStr) -> bool {
+    arg.as_encoded_bytes().starts_with(b"-")
+}
+
+struct Walk<'a> {
+    root: &'a clap::Command,
+    current: &'a clap::Command,
+    out: Vec<OsString>,
+    name: Option<String>,
+}
+
+impl<'a> Walk<'a> {
+    /// The first word is a command, later ones are its arguments.
+    fn word(&mut self, arg: OsString) {
+        if self.name.is_none() {
+            let name = arg.to_string_lossy().into_owned();
+            if let Some(found) = self.root.find_subcommand(&name) {
+                self.current = found;
+                self.name = Some(name);
+            }
+        }
+        self.out.push(arg);
+    }
+
+    /// Handles one flag; returns whether the next argument is its value.
+    fn flag(&mut self, text: &str, rest: &[OsString]) -> Result<bool, UsageError> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        if self.name.is_none() && !self.belongs_to_root(name, rest) {
+            self.word("run".into());
+        }
+        if let Some((_, answer)) = MOVED.iter().find(|(flag, _)| *flag == name) {
+            return Err(UsageError::at(self.name.as_deref(), format!("{name}: {answer}")));
+        }
+        if let Some((_, long)) = LONG_FOR.iter().find(|(short, _)| *short == name) {
+            self.out.push(value.map_or((*long).into(), |v| format!("{long}={v}").into()));
+            return Ok(value.is_none());
+        }
+        self.out.push(text.into());
+        Ok(match name.strip_prefix("--") {
+            Some(long) => value.is_none() && self.long_takes_value(long),
+            None => self.cluster_takes_next(&text[1..]),
+        })
+    }
+
+    /// Flags in front of any command: the program's own, else `run` was left out. `--json` is the
+    /// program's only beside `--version`.
+    fn belongs_to_root(&self, name: &str, rest: &[OsString]) -> bool {
+        let is_version = |arg: &OsStr| arg == "--version" || arg == "-V";
+        match name.strip_prefix("--") {
+            Some("json") => {
+                let seen = self.out.iter().any(|arg| is_version(arg));
+                seen || rest.iter().any(|arg| is_version(arg))
+            }
+            Some(long) => self.root.get_arguments().any(|a| a.get_long() == Some(long)),
+            None => name[1..]
+                .chars()
+                .all(|c| self.root.get_arguments().any(|a| a.get_short() == Some(c))),
+        }
+    }
+
+    fn long_takes_value(&self, long: &str) -> bool {
+        let mut known = self.current.get_arguments();
+        known.find(|a| a.get_long() == Some(long)).is_some_and(takes_next)
+    }
+
+    /// `-vc 4096` and `-vc4096`: the first letter that takes a value takes what follows it.
+    fn cluster_takes_next(&self, letters: &str) -> bool {
+        for (at, letter) in letters.char_indices() {
+            let mut known = self.current.get_arguments();
+            if known.find(|a| a.get_short() == Some(letter)).is_some_and(takes_next) {
+                return at + letter.len_utf8() == letters.len();
+            }
+        }
+        false
+    }
+}
+
+fn takes_next(arg: &clap::Arg) -> bool {
+    arg.get_action().takes_values() && !arg.is_require_equals_set()
+}

@@ -1,0 +1,158 @@
+//! The program's command line as a whole, and the way from arguments to types.
+
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use super::argv;
+use super::completions::CompletionsArgs;
+use super::devices::DevicesArgs;
+use super::doctor::DoctorArgs;
+use super::error::{self, UsageError};
+use super::help::HelpRequest;
+use super::inspect::InspectArgs;
+use super::man::ManArgs;
+use super::run::RunArgs;
+use super::values::ColorChoice;
+
+/// Headings of flag groups: what help topics select by.
+pub mod heading {
+    /// Prompt source and output of `run`.
+    pub const PROMPT: &str = "Prompt and output";
+    /// Model, backend, threads.
+    pub const MODEL: &str = "Model and backend";
+    /// Context length and KV types.
+    pub const CONTEXT: &str = "Context and KV types";
+    /// Experts on disk.
+    pub const STREAMING: &str = "SSD streaming";
+    /// Draft tokens.
+    pub const SPECULATION: &str = "Speculative decoding";
+    /// Sampling and thinking.
+    pub const SAMPLING: &str = "Sampling and thinking";
+    /// Direction files.
+    pub const STEERING: &str = "Steering";
+    /// What `run` does instead of answering.
+    pub const DIAGNOSTICS: &str = "Diagnostics";
+    /// Flags of `inspect`.
+    pub const INSPECT: &str = "Inspect";
+    /// Flags of `devices`.
+    pub const DEVICES: &str = "Devices";
+    /// Flags of `doctor`.
+    pub const DOCTOR: &str = "Doctor";
+    /// Flags of every command.
+    pub const GENERAL: &str = "General";
+}
+
+/// Native inference for Qwen3.6-35B-A3B on Vulkan GPUs and CPUs.
+#[derive(Debug, Clone, clap::Parser)]
+#[command(name = "q36", disable_version_flag = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Flags of every command.
+    #[command(flatten)]
+    pub global: Global,
+
+    /// Print version, commit, build date, kernel hash and payload format.
+    #[arg(short = 'V', long, help_heading = heading::GENERAL)]
+    pub version: bool,
+
+    /// With --version: print one JSON object.
+    #[arg(long, requires = "version", help_heading = heading::GENERAL)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = heading::GENERAL)]
+pub struct Global {
+    /// Say more about what is being done; twice for details.
+    #[arg(short = 'v', long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// Print no progress and no remarks, only results, warnings and errors.
+    #[arg(short = 'q', long, global = true)]
+    pub quiet: bool,
+
+    /// Colour the output: auto, always or never.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    pub color: ColorChoice,
+}
+
+/// The commands.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Answer one prompt, or chat.
+    Run(Box<RunArgs>),
+    /// Show what is in a model file: tensors, groups, bytes per token, memory plan.
+    Inspect(InspectArgs),
+    /// List Vulkan devices with their scores and capabilities.
+    Devices(DevicesArgs),
+    /// Check that this machine can run the model, and say what to do where it cannot.
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell.
+    Completions(CompletionsArgs),
+    /// Print a manual page.
+    Man(ManArgs),
+    /// Print help on a command or a topic.
+    Help {
+        /// A command or a topic.
+        #[arg(value_name = "COMMAND")]
+        command: Option<String>,
+        /// A topic of the command.
+        #[arg(value_name = "TOPIC")]
+        topic: Option<String>,
+    },
+}
+
+/// Why parsing ended without something to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Help was asked for.
+    Help(HelpRequest),
+    /// The command line is wrong.
+    Usage(UsageError),
+}
+
+/// The clap definition, with the rules that hold for every flag: a later occurrence replaces an
+/// earlier one, and a flag that needs a value takes the next argument whatever it looks like.
+pub fn command() -> clap::Command {
+    fn adjust(command: clap::Command) -> clap::Command {
+        command.args_override_self(true).mut_args(|arg| {
+            let is_option = !arg.is_positional() && arg.get_action().takes_values();
+            if is_option { arg.allow_hyphen_values(true) } else { arg }
+        })
+    }
+    adjust(Cli::command()).mut_subcommands(adjust)
+}
+
+/// Parses a whole command line, the program's name first.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Stop> {
+    let mut command = command();
+    command.build();
+    let rewritten = argv::rewrite(&command, args).map_err(Stop::Usage)?;
+    let parsed = command
+        .try_get_matches_from_mut(&rewritten.args)
+        .and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    match parsed {
+        Ok(Cli { command: Some(Command::Help { command, topic }), .. }) => {
+            Err(Stop::Help(HelpRequest { command, topic }))
+        }
+        Ok(cli) => Ok(cli),
+        Err(err) if err.kind() == clap::error::ErrorKind::DisplayHelp => {
+            Err(Stop::Help(HelpRequest { command: rewritten.command, topic: rewritten.topic }))
+        }
+        Err(err) => {
+            Err(Stop::Usage(error::translate(&err, rewritten.command.as_deref(), &command)))
+        }
+    }
+}
