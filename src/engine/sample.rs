@@ -1,1 +1,290 @@
 //! Sampling: from logits to the next token.
+//!
+//! The order is fixed: temperature, top-k, softmax, min-p relative to the best, top-p, draw (model.md appendix).
+//! Ties go to the lower index everywhere, so the same logits, parameters and seed give the same tokens for ever.
+//! Logits that are not finite are never candidates; a row of them alone is an error, because it means that the
+//! computation went wrong.
+//!
+//! Deliberately absent: penalties, and any state besides the generator. What may be drawn at all (unused rows,
+//! later a grammar) is a [`TokenMask`].
+
+use crate::tokenizer::{TokenId, TokenMask};
+use crate::util::rng::Rng;
+
+/// Largest effective top-k.
+pub const TOP_K_MAX: usize = 1024;
+
+/// No allowed token has a finite logit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cannot sample: none of {rows} logits is both finite and allowed")]
+pub struct NonFinite {
+    /// Logits in the row.
+    pub rows: usize,
+}
+
+/// How to draw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SamplerParams {
+    /// Divides the logits; 0 or less takes the best token.
+    pub temperature: f32,
+    /// Keeps the best so many; 0 keeps all, more than [`TOP_K_MAX`] counts as that.
+    pub top_k: usize,
+    /// Keeps the best tokens until their share of the probability reaches this; 1 or more, or 0, keeps all.
+    pub top_p: f32,
+    /// Keeps tokens at least so probable, relative to the best; at most 1.
+    pub min_p: f32,
+}
+
+impl Default for SamplerParams {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.05 }
+    }
+}
+
+/// A token and its logit, later its weight: the probability relative to the best token.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    row: u32,
+    value: f32,
+}
+
+/// Draws tokens. Consumes one number of its generator for each token drawn at a temperature above 0.
+#[derive(Debug, Clone)]
+pub struct Sampler {
+    params: SamplerParams,
+    rng: Rng,
+    /// Kept between draws for its memory.
+    candidates: Vec<Candidate>,
+}
+
+impl Sampler {
+    /// A sampler whose draws depend on `seed` alone.
+    pub fn new(params: SamplerParams, seed: u64) -> Self {
+        Self { params, rng: Rng::new(seed), candidates: Vec::new() }
+    }
+
+    /// How it draws.
+    pub fn params(&self) -> SamplerParams {
+        self.params
+    }
+
+    /// Draws from now on with other parameters; the generator goes on where it is.
+    pub fn set_params(&mut self, params: SamplerParams) {
+        self.params = params;
+    }
+
+    /// Draws a token from a row of logits, among the `allowed` rows.
+    pub fn sample(&mut self, logits: &[f32], allowed: &TokenMask) -> Result<TokenId, NonFinite> {
+        let p = self.params;
+        let best = argmax_allowed(logits, allowed).ok_or(NonFinite { rows: logits.len() })?;
+        // Written so that a NaN is greedy too.
+        if !(p.temperature > 0.0) {
+            return Ok(best);
+        }
+        let limits = Limits::new(p, logits[best.index()]);
+        if p.top_k == 0 && limits.top_p.is_none() {
+            self.keep_probable(logits, allowed, limits);
+        } else {
+            self.keep_best(logits, allowed, limits);
+        }
+        Ok(self.draw())
+    }
+
+    /// No sort: everything at or above the min-p floor, in index order.
+    fn keep_probable(&mut self, logits: &[f32], allowed: &TokenMask, limits: Limits) {
+        let floor = limits.logit_floor();
+        self.candidates.clear();
+        for (row, value) in finite(logits, allowed) {
+            if value >= floor {
+                let weight = limits.weight(value);
+                if weight >= limits.min_p {
+                    self.candidates.push(Candidate { row, value: weight });
+                }
+            }
+        }
+    }
+
+    /// The best tokens in descending order, cut by top-k, min-p and top-p.
+    fn keep_best(&mut self, logits: &[f32], allowed: &TokenMask, limits: Limits) {
+        let top_k = self.params.top_k;
+        // Without top-k the cut usually comes within a few tokens: look at few, and at all only if need be.
+        let mut look = if top_k == 0 { TOP_K_MAX } else { top_k.min(TOP_K_MAX) };
+        let mut total = None;
+        loop {
+            best_of(finite(logits, allowed), look, &mut self.candidates);
+            let complete = top_k > 0 || self.candidates.len() < look;
+            for c in &mut self.candidates {
+                c.value = limits.weight(c.value);
+            }
+            let sum = *total.get_or_insert_with(|| match top_k {
+                0 => finite(logits, allowed).map(|(_, l)| f64::from(limits.weight(l))).sum(),
+                _ => self.candidates.iter().map(|c| f64::from(c.value)).sum::<f64>(),
+            });
+            let kept = limits.cut(&self.candidates, sum);
+            if complete || kept < self.candidates.len() {
+                self.candidates.truncate(kept);
+                return;
+            }
+            look = logits.len() + 1;
+        }
+    }
+
+    /// Subtracts weights, in order, from a random share of their sum.
+    fn draw(&mut self) -> TokenId {
+        let sum: f64 = self.candidates.iter().map(|c| f64::from(c.value)).sum();
+        let mut rest = f64::from(self.rng.unit_f32()) * sum;
+        let drawn = self.candidates.iter().find(|c| {
+            rest -= f64::from(c.value);
+            rest <= 0.0
+        });
+        // Rounding may leave a trace of the share after the last.
+        let drawn = drawn.or(self.candidates.last()).expect("the best token is always kept");
+        TokenId(drawn.row)
+    }
+}
+
+/// What cuts candidates, with the parameters in their effective form.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    max: f32,
+    temperature: f32,
+    min_p: f32,
+    /// `None` keeps all.
+    top_p: Option<f64>,
+}
+
+impl Limits {
+    fn new(p: SamplerParams, max: f32) -> Self {
+        Self {
+            max,
+            temperature: p.temperature,
+            min_p: p.min_p.clamp(0.0, 1.0),
+            top_p: (p.top_p > 0.0 && p.top_p < 1.0).then_some(f64::from(p.top_p)),
+        }
+    }
+
+    /// exp((l - max) / T): the probability relative to the best token.
+    fn weight(&self, logit: f32) -> f32 {
+        ((logit - self.max) / self.temperature).exp()
+    }
+
+    /// A logit below every one that the min-p floor keeps: spares the exponential of nearly all rows.
+    fn logit_floor(&self) -> f32 {
+        // The margin is far above the rounding of the product and of the exponential.
+        let below = self.temperature * (self.min_p.ln() - 0.01);
+        self.max + below - 1e-5 * (self.max.abs() + below.abs())
+    }
+
+    /// How many of the descending `candidates` stay; `total` is the weight of all that top-k left.
+    fn cut(&self, candidates: &[Candidate], total: f64) -> usize {
+        let mut share = 0.0;
+        for (i, c) in candidates.iter().enumerate() {
+            if i > 0 && c.value < self.min_p {
+                return i;
+            }
+            share += f64::from(c.value) / total;
+            if self.top_p.is_some_and(|top_p| share >= top_p) {
+                return i + 1;
+            }
+        }
+        candidates.len()
+    }
+}
+
+/// Rows that may be candidates, in index order.
+fn finite<'a>(logits: &'a [f32], allowed: &'a TokenMask) -> impl Iterator<Item = (u32, f32)> + 'a {
+    logits.chunks(64).zip(allowed.words()).zip((0u32..).step_by(64)).flat_map(
+        |((chunk, &word), first)| {
+            (first..)
+                .zip(chunk)
+                .filter(move |&(row, l)| word >> (row - first) & 1 == 1 && l.is_finite())
+                .map(|(row, &l)| (row, l))
+        },
+    )
+}
+
+/// Puts the best `n` rows into `out`, best first, ties by index.
+fn best_of(rows: impl Iterator<Item = (u32, f32)>, n: usize, out: &mut Vec<Candidate>) {
+    let order = |a: &Candidate, b: &Candidate| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row));
+    out.clear();
+    // The worst logit that still counts. Rows come in index order, so an equal one loses.
+    let mut floor = f32::NEG_INFINITY;
+    for (row, value) in rows {
+        if value <= floor {
+            continue;
+        }
+        // +0 makes the two zeros equal in the total order too.
+        out.push(Candidate { row, value: value + 0.0 });
+        if n > 0 && out.len() == n.saturating_mul(2) {
+            out.select_nth_unstable_by(n - 1, order);
+            out.truncate(n);
+            floor = out[n - 1].value;
+        }
+    }
+    out.sort_unstable_by(order);
+    out.truncate(n);
+}
+
+fn argmax_allowed(logits: &[f32], allowed: &TokenMask) -> Option<TokenId> {
+    let better = |best: Option<(u32, f32)>, (row, l)| match best {
+        Some((_, max)) if max >= l => best,
+        _ => Some((row, l)),
+    };
+    finite(logits, allowed).fold(None, better).map(|(row, _)| TokenId(row))
+}
+
+/// The row of the largest finite logit, the lowest of equals. `None` when no logit is finite.
+pub fn argmax(logits: &[f32]) -> Option<TokenId> {
+    argmax_allowed(logits, &TokenMask::all(logits.len()))
+}
+
+/// ln Σ exp(l) over the finite logits; minus infinity when there is none.
+pub fn log_sum_exp(logits: &[f32]) -> f64 {
+    let Some(best) = argmax(logits) else { return f64::NEG_INFINITY };
+    let max = f64::from(logits[best.index()]);
+    let finite = logits.iter().filter(|l| l.is_finite());
+    max + finite.map(|&l| (f64::from(l) - max).exp()).sum::<f64>().ln()
+}
+
+/// A token with its logit and the logarithm of its probability at temperature 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scored {
+    /// The row.
+    pub token: TokenId,
+    /// Its logit.
+    pub logit: f32,
+    /// Logit minus [`log_sum_exp`] of the row.
+    pub logprob: f32,
+}
+
+/// The best `n` tokens of the whole vocabulary, best first, ties by index.
+#[expect(clippy::cast_possible_truncation, reason = "rounds to the result's type")]
+pub fn top_n(logits: &[f32], n: usize) -> Vec<Scored> {
+    let total = log_sum_exp(logits);
+    let all = TokenMask::all(logits.len());
+    let mut best = Vec::new();
+    best_of(finite(logits, &all), n, &mut best);
+    let score = |c: &Candidate| Scored {
+        token: TokenId(c.row),
+        logit: c.value,
+        logprob: (f64::from(c.value) - total) as f32,
+    };
+    best.iter().map(score).collect()
+}
+
+/// Logarithm of the probability of one token at temperature 1; minus infinity where its logit is not finite.
+#[expect(clippy::cast_possible_truncation, reason = "rounds to the result's type")]
+pub fn logprob(logits: &[f32], token: TokenId) -> f32 {
+    match logits.get(token.index()) {
+        Some(&l) if l.is_finite() => (f64::from(l) - log_sum_exp(logits)) as f32,
+        _ => f32::NEG_INFINITY,
+    }
+}
+
+/// Place of a token among the finite logits: 0 is the best, ties by index. `None` where its logit is not finite.
+pub fn rank_of(logits: &[f32], token: TokenId) -> Option<usize> {
+    let own = *logits.get(token.index()).filter(|l| l.is_finite())?;
+    let before =
+        |&(row, &l): &(usize, &f32)| l.is_finite() && (l > own || l == own && row < token.index());
+    Some(logits.iter().enumerate().filter(before).count())
+}

@@ -1,12 +1,34 @@
-//! Byte-level BPE of the `qwen35` vocabulary: text to ids and back.
+//! Byte-level BPE of the `qwen35` vocabulary: text to ids and back (model.md 6).
+//!
+//! Text becomes ids in three steps: added tokens cut control text into runs ([`special`]), the pre-tokenizer cuts
+//! a run into pieces ([`split`]), and merging turns a piece into vocabulary rows ([`bpe`]). Every byte string can
+//! be encoded, valid UTF-8 or not, and decodes to the same bytes.
+//!
+//! Deliberately absent: normalisation (a matter of message text, before rendering), files (the vocabulary comes
+//! from iterators, whoever reads them), and the template. Text of users and tools is *payload*: it can never
+//! become an added token, whatever it spells.
 
-/// Index of a vocabulary row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TokenId(pub u32);
+mod alphabet;
+mod bpe;
+mod class;
+mod decode;
+mod encode;
+mod error;
+#[cfg(test)]
+mod fixture;
+mod mask;
+mod merges;
+mod special;
+mod split;
+mod strings;
+mod token;
+mod vocab;
 
-impl TokenId {
-    /// As an index into a row of logits.
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
+pub use decode::StreamDecoder;
+pub use encode::{MarkedIds, MarkedText, Segment, Tokenizer};
+pub use error::Error;
+pub use mask::TokenMask;
+pub use special::Special;
+pub use split::pieces;
+pub use token::{Kind, TokenId};
+pub use vocab::VocabSource;

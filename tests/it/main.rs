@@ -1,3 +1,4 @@
 //! The integration tests: one binary, a module for each topic.
 
 mod support;
+mod tokenizer;

@@ -1,0 +1,299 @@
+//! The tokenizer: text and prompts to ids, ids to their bytes.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::bpe::{self, Scratch};
+use super::merges::MergeTable;
+use super::special::{self, AddedTokens, Special};
+use super::vocab::Vocab;
+use super::{Error, Kind, TokenId, TokenMask, VocabSource, split};
+
+/// A stretch of a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Segment<'a> {
+    /// A constant of the program: added tokens in it are recognised.
+    Control(&'a str),
+    /// Text of a user, a tool or a file: never an added token.
+    Payload(&'a str),
+}
+
+/// Ids of a prompt, and where its added tokens stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MarkedIds {
+    /// The prompt.
+    pub ids: Vec<TokenId>,
+    /// Byte offsets, in the concatenated text, of its added tokens; ascending.
+    pub markers: Vec<usize>,
+}
+
+/// Text of ids, and where the added tokens among them stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MarkedText {
+    /// Concatenated bytes, added tokens as their literal text.
+    pub bytes: Vec<u8>,
+    /// Byte offsets of the added tokens; ascending.
+    pub markers: Vec<usize>,
+}
+
+/// A vocabulary with everything needed to use it. Shared between threads without locks.
+pub struct Tokenizer {
+    vocab: Vocab,
+    merges: MergeTable,
+    added: AddedTokens,
+    special: Special,
+    eos: Option<TokenId>,
+    bos: Option<TokenId>,
+    drawable: TokenMask,
+    /// For each row whether merging its own bytes gives just that row, asked when its text first comes up as a
+    /// whole piece. Most pieces of real text are one token; a few rows cannot be reached by merging, so being in
+    /// the vocabulary is not enough.
+    whole: Vec<AtomicU8>,
+}
+
+/// Values of [`Tokenizer::whole`].
+const UNASKED: u8 = 0;
+const WHOLE: u8 = 1;
+const MERGED: u8 = 2;
+
+impl Tokenizer {
+    /// Builds a tokenizer: a tenth of a second for the published vocabulary.
+    pub fn new(mut source: VocabSource<'_>) -> Result<Self, Error> {
+        let vocab = Vocab::new(&mut source.tokens, &mut source.types)?;
+        let merges = vocab.merges(&mut source.merges)?;
+        let added = AddedTokens::new(&vocab);
+        special::check_published(&vocab)?;
+        let special = Special::find(&added, &vocab)?;
+        let rows = vocab.len();
+        let in_range = |key, id: Option<u32>| match id {
+            Some(found) if found as usize >= rows => Err(Error::IdOutOfRange { key, found, rows }),
+            _ => Ok(id.map(TokenId)),
+        };
+        let eos = in_range("tokenizer.ggml.eos_token_id", source.eos)?;
+        let bos = in_range("tokenizer.ggml.bos_token_id", source.bos)?;
+        let mut drawable = TokenMask::all(rows);
+        for id in vocab.ids().filter(|&id| vocab.kind(id) == Kind::Unused) {
+            drawable.remove(id);
+        }
+        let whole = (0..rows).map(|_| AtomicU8::new(UNASKED)).collect();
+        Ok(Self { vocab, merges, added, special, eos, bos, drawable, whole })
+    }
+
+    /// Rows of the vocabulary, unused ones included: the length of a row of logits.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab.len()
+    }
+
+    /// The markers of the chat format.
+    pub fn special(&self) -> &Special {
+        &self.special
+    }
+
+    /// The end id that the file names.
+    pub fn eos(&self) -> Option<TokenId> {
+        self.eos
+    }
+
+    /// The begin id that the file names; nothing is ever put in front of a prompt.
+    pub fn bos(&self) -> Option<TokenId> {
+        self.bos
+    }
+
+    /// Whether generation stops at `id`: `<|im_end|>`, `<|endoftext|>` and the file's end id.
+    pub fn is_end(&self, id: TokenId) -> bool {
+        id == self.special.im_end || id == self.special.endoftext || Some(id) == self.eos
+    }
+
+    /// Rows that may be sampled: all but the unused (type 5), whose weights were never trained.
+    pub fn drawable(&self) -> &TokenMask {
+        &self.drawable
+    }
+
+    /// What a row is; an id beyond the rows is [`Kind::Unused`].
+    pub fn kind(&self, id: TokenId) -> Kind {
+        self.vocab.kind(id)
+    }
+
+    /// The bytes a row stands for: the literal text of an added token, nothing for an id beyond the rows.
+    pub fn bytes(&self, id: TokenId) -> &[u8] {
+        self.vocab.bytes(id)
+    }
+
+    /// The bytes a user sees of a row: nothing for control tokens and unused rows.
+    pub fn visible_bytes(&self, id: TokenId) -> &[u8] {
+        if special::is_visible(self.kind(id)) { self.bytes(id) } else { &[] }
+    }
+
+    /// How the model file spells a row, for dumps.
+    pub fn spelling(&self, id: TokenId) -> String {
+        self.vocab.spelling(id)
+    }
+
+    /// The added token with exactly this text.
+    pub fn added_token(&self, text: &str) -> Option<TokenId> {
+        let (id, len) = self.added.at_start(&self.vocab, text.as_bytes())?;
+        (len == text.len()).then_some(id)
+    }
+
+    /// Ids of payload: added tokens in it are plain text.
+    pub fn encode_text(&self, text: &[u8]) -> Vec<TokenId> {
+        let mut encoder = Encoder::new(self, 0);
+        encoder.run(text);
+        encoder.out.ids
+    }
+
+    /// Ids of control text: added tokens in it are recognised.
+    pub fn encode_control(&self, text: &[u8]) -> Vec<TokenId> {
+        let mut encoder = Encoder::new(self, 0);
+        encoder.control(text);
+        encoder.finish().ids
+    }
+
+    /// Ids of a prompt. Text between two added tokens is tokenized as one run, whatever segments it comes from:
+    /// merging crosses their borders (model.md 6.5).
+    pub fn encode_prompt(&self, segments: &[Segment<'_>]) -> Vec<TokenId> {
+        self.encode_prompt_marked(segments).ids
+    }
+
+    /// Ids of a prompt and the byte offsets of its added tokens.
+    pub fn encode_prompt_marked(&self, segments: &[Segment<'_>]) -> MarkedIds {
+        let mut encoder = Encoder::new(self, 0);
+        encoder.segments(segments);
+        encoder.finish()
+    }
+
+    /// Ids of what a prompt has from byte `start` on, for a prefix whose ids are known already. `None` when an
+    /// added token begins before `start` and ends after it: such a prefix is none of this prompt.
+    pub fn encode_prompt_from(&self, segments: &[Segment<'_>], start: usize) -> Option<MarkedIds> {
+        let mut encoder = Encoder::new(self, start);
+        encoder.segments(segments);
+        (!encoder.cut).then(|| encoder.finish())
+    }
+
+    /// The text of ids, and where the added tokens among them stand.
+    pub fn text(&self, ids: &[TokenId]) -> MarkedText {
+        let mut text = MarkedText::default();
+        for &id in ids {
+            if self.kind(id).is_added() {
+                text.markers.push(text.bytes.len());
+            }
+            text.bytes.extend_from_slice(self.bytes(id));
+        }
+        text
+    }
+
+    /// The concatenated bytes of ids.
+    pub fn decode(&self, ids: &[TokenId]) -> Vec<u8> {
+        ids.iter().flat_map(|&id| self.bytes(id)).copied().collect()
+    }
+
+    /// Appends the ids of one piece.
+    fn piece(&self, piece: &[u8], scratch: &mut Scratch, out: &mut Vec<TokenId>) {
+        let Some(row) = self.vocab.find(piece) else {
+            return bpe::encode_piece(&self.vocab, &self.merges, piece, scratch, out);
+        };
+        let whole = &self.whole[row as usize];
+        // A race asks twice and finds the same answer.
+        match whole.load(Ordering::Relaxed) {
+            WHOLE => out.push(TokenId(row)),
+            state => {
+                let start = out.len();
+                bpe::encode_piece(&self.vocab, &self.merges, piece, scratch, out);
+                if state == UNASKED {
+                    let is_whole = out[start..] == [TokenId(row)];
+                    whole.store(if is_whole { WHOLE } else { MERGED }, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokenizer").field("rows", &self.vocab.len()).finish_non_exhaustive()
+    }
+}
+
+/// A prompt on its way to ids.
+struct Encoder<'a> {
+    tokenizer: &'a Tokenizer,
+    scratch: Scratch,
+    /// Plain text since the last added token.
+    pending: Vec<u8>,
+    /// Bytes of the prompt that were read.
+    at: usize,
+    /// Bytes that are skipped.
+    start: usize,
+    /// An added token straddles `start`.
+    cut: bool,
+    out: MarkedIds,
+}
+
+impl<'a> Encoder<'a> {
+    fn new(tokenizer: &'a Tokenizer, start: usize) -> Self {
+        Self {
+            tokenizer,
+            scratch: Scratch::default(),
+            pending: Vec::new(),
+            at: 0,
+            start,
+            cut: false,
+            out: MarkedIds::default(),
+        }
+    }
+
+    fn segments(&mut self, segments: &[Segment<'_>]) {
+        for segment in segments {
+            match segment {
+                Segment::Control(text) => self.control(text.as_bytes()),
+                Segment::Payload(text) => self.plain(text.as_bytes()),
+            }
+        }
+    }
+
+    fn control(&mut self, mut text: &[u8]) {
+        let Tokenizer { added, vocab, .. } = self.tokenizer;
+        while let Some((offset, id, len)) = added.next(vocab, text) {
+            self.plain(&text[..offset]);
+            self.added(id, len);
+            text = &text[offset + len..];
+        }
+        self.plain(text);
+    }
+
+    fn plain(&mut self, text: &[u8]) {
+        let skipped = self.start.saturating_sub(self.at).min(text.len());
+        self.pending.extend_from_slice(&text[skipped..]);
+        self.at += text.len();
+    }
+
+    fn added(&mut self, id: TokenId, len: usize) {
+        if self.at >= self.start {
+            self.flush();
+            self.out.markers.push(self.at);
+            self.out.ids.push(id);
+        } else if self.at + len > self.start {
+            self.cut = true;
+        }
+        self.at += len;
+    }
+
+    /// Tokenizes one run.
+    fn run(&mut self, text: &[u8]) {
+        for piece in split::pieces(text) {
+            self.tokenizer.piece(piece, &mut self.scratch, &mut self.out.ids);
+        }
+    }
+
+    fn flush(&mut self) {
+        let text = std::mem::take(&mut self.pending);
+        self.run(&text);
+        self.pending = text;
+        self.pending.clear();
+    }
+
+    fn finish(mut self) -> MarkedIds {
+        self.flush();
+        self.out
+    }
+}
