@@ -1,1 +1,23 @@
-//! The text protocol of Qwen3.6: rendering prompts, reading replies.
+//! The text protocol of Qwen3.6: rendering prompts, steering the thought, reading replies.
+//!
+//! One renderer, one thinking controller and one reader serve every front end. Nothing here knows a tensor, a session,
+//! a terminal or an API: prompts leave as segments of text, replies arrive as token ids and bytes.
+//!
+//! ```text
+//! Conversation -- render --> Prompt (control and payload segments) -- tokenizer --> ids
+//! ids of the reply -- ThinkController --> ids to feed -- Reader --> events, and the Reply
+//! ```
+
+mod error;
+mod json;
+
+pub mod canonical;
+mod message;
+mod prompt;
+mod render;
+
+pub use error::Error;
+pub use json::Json;
+pub use message::{Arguments, Conversation, Message, Role, Tool, ToolCall};
+pub use prompt::{ADDED_TOKENS, Kind, Marker, Prompt, RawBlock, Segment};
+pub use render::{RenderOptions, THINK_MAX_MIN_CTX_TOKENS, THINK_MAX_TEXT, ThinkMode, render};

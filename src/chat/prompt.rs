@@ -1,0 +1,222 @@
+//! A rendered prompt: control text of the program, payload text of everybody else.
+//!
+//! The difference is what keeps a file that contains `<|im_end|>` from ending a turn: added tokens are recognised in
+//! control segments only. It survives until the tokenizer; bytes alone cannot tell.
+
+use std::ops::Range;
+
+/// Whether added tokens are recognised in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Text of the program: added tokens are recognised.
+    Control,
+    /// Text of a user, a tool, a file or a model: added tokens are plain letters.
+    Payload,
+}
+
+/// A stretch of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Whether added tokens are recognised.
+    pub kind: Kind,
+    /// The text, never empty.
+    pub text: String,
+}
+
+/// An added token in control text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    /// Byte offset in the prompt.
+    pub offset: usize,
+    /// The token's text.
+    pub text: &'static str,
+}
+
+/// The added tokens of the model family, in the order of their ids (model.md 6.4). Which ids they have is the
+/// vocabulary's business; that a vocabulary has no others is checked where one is loaded.
+pub const ADDED_TOKENS: [&str; 33] = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|fim_prefix|>",
+    "<|fim_middle|>",
+    "<|fim_suffix|>",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
+    "<|audio_start|>",
+    "<|audio_end|>",
+    "<tts_pad>",
+    "<tts_text_bos>",
+    "<tts_text_eod>",
+    "<tts_text_bos_single>",
+    "<|audio_pad|>",
+];
+
+/// A block of tool calls exactly as the model wrote it, for [`Message::replay`](super::Message::replay).
+///
+/// From the white space before the first `<tool_call>` to the last `</tool_call>`. The outer tags are control text; a
+/// marker quoted inside a value is payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawBlock {
+    text: String,
+    markers: Vec<Range<usize>>,
+}
+
+impl RawBlock {
+    /// `markers` are the ranges of the outer tags in `text`, in order and without overlap: what the reader of a reply
+    /// found (`Reply::block`).
+    pub(crate) fn new(text: String, markers: Vec<Range<usize>>) -> Self {
+        let mut end = 0;
+        for marker in &markers {
+            assert!(end <= marker.start && text.get(marker.clone()).is_some(), "marker {marker:?}");
+            end = marker.end;
+        }
+        Self { text, markers }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A rendered prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prompt {
+    segments: Vec<Segment>,
+    replays: Vec<Range<usize>>,
+    bytes: usize,
+}
+
+impl Prompt {
+    /// An empty prompt.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a text that is a rendered chat already: all of it is control text.
+    pub fn rendered(text: &str) -> Self {
+        let mut prompt = Self::new();
+        prompt.control(text);
+        prompt
+    }
+
+    /// Takes a text that is to be continued as plain text: all of it is payload.
+    pub fn plain(text: &str) -> Self {
+        let mut prompt = Self::new();
+        prompt.payload(text);
+        prompt
+    }
+
+    /// Appends text of the program.
+    pub fn control(&mut self, text: &str) {
+        self.push(Kind::Control, text);
+    }
+
+    /// Appends text of anybody else.
+    pub fn payload(&mut self, text: &str) {
+        self.push(Kind::Payload, text);
+    }
+
+    /// Appends a block of calls as the model wrote it.
+    pub fn replay(&mut self, block: &RawBlock) {
+        let start = self.bytes;
+        let mut done = 0;
+        for marker in &block.markers {
+            self.payload(&block.text[done..marker.start]);
+            self.control(&block.text[marker.clone()]);
+            done = marker.end;
+        }
+        self.payload(&block.text[done..]);
+        self.replays.push(start..self.bytes);
+    }
+
+    /// The segments; neighbours differ in kind.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The whole text.
+    pub fn text(&self) -> String {
+        self.segments.iter().map(|segment| segment.text.as_str()).collect()
+    }
+
+    /// The bytes of the whole text: what caches are keyed by, together with [`markers`](Self::markers).
+    pub fn bytes(&self) -> Vec<u8> {
+        self.text().into_bytes()
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// True when there is no text.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The added tokens of the control text, by offset. A stored state fits this prompt only if its own added tokens
+    /// stand at the same offsets (model.md 8.4).
+    pub fn markers(&self) -> Vec<Marker> {
+        let mut markers = Vec::new();
+        let mut start = 0;
+        for segment in &self.segments {
+            if segment.kind == Kind::Control {
+                find_added(&segment.text, start, &mut markers);
+            }
+            start += segment.text.len();
+        }
+        markers
+    }
+
+    /// Byte ranges of blocks replayed as the model wrote them. Inside one, a stored state may have an added token where
+    /// this prompt has its letters: the model may have quoted a marker by its single id.
+    pub fn replays(&self) -> &[Range<usize>] {
+        &self.replays
+    }
+
+    fn push(&mut self, kind: Kind, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.bytes += text.len();
+        match self.segments.last_mut() {
+            Some(last) if last.kind == kind => last.text.push_str(text),
+            _ => self.segments.push(Segment { kind, text: text.to_owned() }),
+        }
+    }
+}
+
+/// The added tokens of a control text that starts at byte `start` of the prompt.
+fn find_added(text: &str, start: usize, markers: &mut Vec<Marker>) {
+    let mut at = 0;
+    while let Some(open) = text[at..].find('<') {
+        at += open;
+        match ADDED_TOKENS.iter().find(|token| text[at..].starts_with(**token)) {
+            Some(token) => {
+                markers.push(Marker { offset: start + at, text: token });
+                at += token.len();
+            }
+            None => at += 1,
+        }
+    }
+}
