@@ -1,4 +1,5 @@
 //! The integration tests: one binary, a module for each topic.
 
+mod gguf;
 mod support;
 mod tokenizer;
