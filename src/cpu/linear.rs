@@ -1,0 +1,132 @@
+//! Products of weight matrices with activation rows, shared out by blocks of weight rows.
+//!
+//! One result is one row's dot product with one activation, computed in one call: its bits do not depend on the
+//! blocks, which are sized for caches and for sharing work.
+
+use crate::quant::{self, Activation, Forms, TensorType};
+use rayon::prelude::*;
+
+/// Weight rows of one task.
+const ROWS: usize = 64;
+/// Activations a task multiplies its rows with at a time, so that they stay in the second-level cache.
+const TOKENS: usize = 32;
+
+/// How dot products are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Precision {
+    /// Decoded weights times f32 activations.
+    Exact,
+    /// Stored weights times 8-bit activations.
+    Fast,
+}
+
+/// Weight rows as they are stored, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) ty: TensorType,
+    pub(super) bytes: &'a [u8],
+    pub(super) cols: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn row_bytes(self) -> usize {
+        self.ty.row_bytes(self.cols).expect("checked when the model was opened")
+    }
+
+    /// Some of the rows.
+    pub(super) fn slice(self, first: usize, count: usize) -> Self {
+        let size = self.row_bytes();
+        Self { bytes: &self.bytes[first * size..(first + count) * size], ..self }
+    }
+
+    fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        self.bytes.chunks_exact(self.row_bytes())
+    }
+}
+
+impl Precision {
+    /// The 8-bit forms that activations need to meet weights of these types.
+    pub(super) fn forms(self, types: impl IntoIterator<Item = TensorType>) -> Forms {
+        match self {
+            Self::Exact => Forms::NONE,
+            Self::Fast => types.into_iter().fold(Forms::NONE, |all, ty| all.and(Forms::of(ty))),
+        }
+    }
+
+    /// `out[r * xs.len() + t] = w[r] · xs[t]` on this thread.
+    pub(super) fn product(self, w: Rows<'_>, xs: &[&Activation], out: &mut [f32]) {
+        let plain = matches!(w.ty, TensorType::F32 | TensorType::F16 | TensorType::BF16);
+        if self == Self::Fast || plain {
+            return quant::matmul(w.ty, w.bytes, w.cols, xs, out);
+        }
+        let mut decoded = vec![0.0; w.cols];
+        for (row, out) in w.iter().zip(out.chunks_exact_mut(xs.len())) {
+            quant::dequantize(w.ty, row, &mut decoded);
+            for (o, x) in out.iter_mut().zip(xs) {
+                *o = quant::dot_f32(&decoded, x.f32());
+            }
+        }
+    }
+}
+
+/// A matrix to multiply with every activation, and where the results go: `[activations][rows]`.
+pub(super) struct Job<'a> {
+    pub(super) weights: Rows<'a>,
+    pub(super) out: &'a mut [f32],
+}
+
+/// Computes all jobs with the same activations in one round of parallel work.
+pub(super) fn multiply<const N: usize>(
+    precision: Precision,
+    xs: &[Activation],
+    jobs: [Job<'_>; N],
+) {
+    if let [x] = xs {
+        let mut tasks = Vec::new();
+        for job in jobs {
+            let blocks = job.out.chunks_mut(ROWS).enumerate();
+            tasks.extend(blocks.map(|(i, out)| (job.weights.slice(i * ROWS, out.len()), out)));
+        }
+        tasks.into_par_iter().with_max_len(1).for_each(|(w, out)| precision.product(w, &[x], out));
+        return;
+    }
+    let mut tasks = Vec::new();
+    for job in jobs {
+        let rows = job.out.len() / xs.len();
+        let first = tasks.len();
+        for row in (0..rows).step_by(ROWS) {
+            let weights = job.weights.slice(row, ROWS.min(rows - row));
+            tasks.push((weights, Vec::with_capacity(xs.len())));
+        }
+        for out in job.out.chunks_exact_mut(rows) {
+            for (piece, task) in out.chunks_mut(ROWS).zip(&mut tasks[first..]) {
+                task.1.push(piece);
+            }
+        }
+    }
+    tasks
+        .into_par_iter()
+        .with_max_len(1)
+        .for_each(|(w, mut out)| block(precision, w, xs, &mut out));
+}
+
+/// One block of weight rows times all activations; `out` has a piece for each activation.
+fn block(precision: Precision, w: Rows<'_>, xs: &[Activation], out: &mut [&mut [f32]]) {
+    let mut results = [0.0; ROWS * TOKENS];
+    for (xs, out) in xs.chunks(TOKENS).zip(out.chunks_mut(TOKENS)) {
+        let refs: Vec<&Activation> = xs.iter().collect();
+        let results = &mut results[..out[0].len() * xs.len()];
+        precision.product(w, &refs, results);
+        scatter(results, out);
+    }
+}
+
+/// `out[t][r] = results[r * out.len() + t]`.
+pub(super) fn scatter(results: &[f32], out: &mut [&mut [f32]]) {
+    let count = out.len();
+    for (t, out) in out.iter_mut().enumerate() {
+        for (o, row) in out.iter_mut().zip(results.chunks_exact(count)) {
+            *o = row[t];
+        }
+    }
+}
