@@ -21,6 +21,9 @@ pub enum Logits {
     All,
 }
 
+/// Called with 0 and the embedded rows, `[tokens][hidden]`, then with `l + 1` and the rows after layer `l`.
+pub type Tap<'a> = dyn Fn(usize, &[f32]) + Sync + 'a;
+
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy)]
 pub struct Step<'a> {
@@ -37,8 +40,8 @@ pub struct Step<'a> {
     /// Asked before every layer; `true` ends the step. Not asked when source and target are one slot: such a step
     /// could not be undone.
     pub cancel: &'a (dyn Fn() -> bool + Sync),
-    /// Sees the residual stream: called with 0 and the embedded rows, then with `l + 1` and the rows after layer `l`.
-    pub tap: Option<&'a (dyn Fn(usize, &[f32]) + Sync)>,
+    /// Sees the residual stream.
+    pub tap: Option<&'a Tap<'a>>,
 }
 
 /// What the parts of a layer need to know of a step.

@@ -29,7 +29,7 @@ mod forward;
 
 pub use backend::{Backend, Options};
 pub use error::Error;
-pub use forward::{Logits, Step};
+pub use forward::{Logits, Step, Tap};
 pub use kv::Kv;
 pub use scratch::scratch_bytes;
 pub use slots::SlotId;

@@ -107,6 +107,7 @@ pub fn gate_output(o: &mut [f32], gate: &[f32]) {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
     use crate::util::rng::Rng;

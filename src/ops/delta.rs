@@ -3,7 +3,8 @@
 //! The state `S` is `[key channel i][value channel j]`, row-major. [`step`] is the definition and what the CPU
 //! backend runs; [`chunked`] is the same function for many tokens at once, the reference of GPU kernels.
 
-use super::{exp, softplus};
+use super::exp::{exp, rounded};
+use super::softplus;
 
 /// Columns of the state held in registers by [`step`]. Columns are independent, so this changes no bits.
 const COLUMNS: usize = 32;
@@ -128,11 +129,11 @@ pub fn chunked(state: &mut [f32], chunk: &Chunk<'_>, out: &mut [f32]) {
     let decay: Vec<f64> = chunk.log_decay.iter().map(cumulative).collect();
     let k = |t: usize| &chunk.k[t * keys..][..keys];
     let q = |t: usize| &chunk.q[t * keys..][..keys];
-    let between = |t: usize, s: usize| exp_f64(decay[t] - decay[s]);
+    let between = |t: usize, s: usize| exp(rounded(decay[t] - decay[s]));
 
     // (I + M) [U | W] = [diag(beta) V | diag(beta e^G) K], forward substitution row by row.
     let mut u = scaled_rows(chunk.v, width, |t| chunk.beta[t]);
-    let mut w = scaled_rows(chunk.k, keys, |t| chunk.beta[t] * exp_f64(decay[t]));
+    let mut w = scaled_rows(chunk.k, keys, |t| chunk.beta[t] * exp(rounded(decay[t])));
     for t in 0..tokens {
         for s in 0..t {
             let m = chunk.beta[t] * between(t, s) * dot(k(t), k(s));
@@ -148,14 +149,14 @@ pub fn chunked(state: &mut [f32], chunk: &Chunk<'_>, out: &mut [f32]) {
     // O = diag(e^G) Q S0 + ((Q K^T) o D) R
     for (t, row) in out.chunks_exact_mut(width).enumerate() {
         row.fill(0.0);
-        add_product(row, state, q(t), exp_f64(decay[t]));
+        add_product(row, state, q(t), exp(rounded(decay[t])));
         for s in 0..=t {
             let weight = between(t, s) * dot(q(t), k(s));
             add_scaled(row, &r[s * width..][..width], weight);
         }
     }
     // S = e^{G_C} S0 + (diag(e^{G_C - G_t}) K)^T R
-    let last = exp_f64(decay[tokens - 1]);
+    let last = exp(rounded(decay[tokens - 1]));
     for (i, row) in state.chunks_exact_mut(width).enumerate() {
         for v in row.iter_mut() {
             *v *= last;
@@ -194,15 +195,10 @@ fn add_scaled(row: &mut [f32], x: &[f32], factor: f32) {
     }
 }
 
-/// [`exp`] of a value known more precisely than the result needs.
-#[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is the purpose")]
-fn exp_f64(x: f64) -> f32 {
-    exp(x as f32)
-}
-
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(x, y)| x * y).sum()
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests;

@@ -6,7 +6,7 @@
 /// 1.5 * 2^23: adding it rounds a small float to an integer, which then stands in the low mantissa bits.
 const ROUND: f32 = 12_582_912.0;
 /// ln 2 in two parts; the first has 10 significant bits, so its product with an exponent is exact.
-const LN2_HIGH: f32 = 0.693_359_375;
+const LN2_HIGH: f32 = 355.0 / 512.0;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Polynomial of (e^r - 1 - r) / r^2 on |r| <= ln 2 / 2, highest power first (Cephes `expf`).
 #[expect(clippy::excessive_precision, reason = "the published decimal coefficients")]
@@ -41,6 +41,12 @@ pub fn exp(x: f32) -> f32 {
     y * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
+/// A value computed in f64 because f32 would lose bits on the way, rounded once.
+#[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is the purpose")]
+pub(super) fn rounded(x: f64) -> f32 {
+    x as f32
+}
+
 /// 2^n for n in -126..=127.
 #[inline]
 fn power_of_two(n: i32) -> f32 {
@@ -48,14 +54,15 @@ fn power_of_two(n: i32) -> f32 {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
 
     /// Distance from the exact value in units in the last place of the exact value.
     fn ulps(x: f32) -> f64 {
         let exact = f64::from(x).exp();
-        let rounded = exact as f32;
-        let unit = f64::from(rounded.next_up()) - f64::from(rounded);
+        let nearest = rounded(exact);
+        let unit = f64::from(nearest.next_up()) - f64::from(nearest);
         (f64::from(exp(x)) - exact).abs() / unit
     }
 

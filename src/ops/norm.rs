@@ -69,6 +69,7 @@ pub fn gated_rms_norm(o: &[f32], weight: &[f32], gate: &[f32], eps: f32, out: &m
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
     use crate::util::rng::Rng;

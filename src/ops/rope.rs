@@ -1,8 +1,10 @@
-//! Rotary position embedding (model.md 3.7): NeoX pairs in the first `dims` values of a head, the rest untouched.
+//! Rotary position embedding (model.md 3.7): pairs `(i, i + dims/2)` in the first `dims` values of a head, the rest untouched.
 //!
 //! Angles never pass through f32: a position is `512 * high + low`, both parts have a table of cosines and sines
 //! computed in f64 and rounded once, and the two rotations are joined by the addition theorem in f32. The GPU uses
 //! the same two tables (vulkan.md 3.8), which together are 256 KiB at the native context.
+
+use super::exp::rounded;
 
 /// Positions per entry of the high table.
 const SPLIT: usize = 512;
@@ -27,7 +29,7 @@ impl RopeTable {
                 .map(|(pos, i)| {
                     let frequency = f64::from(base).powf(-2.0 * i as f64 / dims as f64);
                     let (sin, cos) = (pos as f64 * frequency).sin_cos();
-                    [cos as f32, sin as f32]
+                    [rounded(cos), rounded(sin)]
                 })
                 .collect()
         };
@@ -65,6 +67,7 @@ impl RopeTable {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
 

@@ -60,6 +60,7 @@ pub fn add_weighted(sum: &mut [f32], weight: f32, y: &[f32]) {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

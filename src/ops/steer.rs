@@ -96,6 +96,7 @@ impl Steering {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
 

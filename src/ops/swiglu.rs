@@ -1,6 +1,6 @@
 //! Logistic functions in their stable forms (model.md 11.10, 11.23) and the gated product of the experts.
 
-use super::exp;
+use super::exp::{exp, rounded};
 
 /// `1 / (1 + e^-x)`; the exponential is always of a value <= 0, so nothing overflows. Within 2.5 units in the
 /// last place.
@@ -20,7 +20,7 @@ pub fn silu(x: f32) -> f32 {
 /// `log(1 + e^t)`, `t` itself above 20. In f64: a step size of e^-20 must not vanish against 1, and there are only
 /// as many calls as value heads.
 pub fn softplus(t: f32) -> f32 {
-    if t > 20.0 { t } else { f64::from(t).exp().ln_1p() as f32 }
+    if t > 20.0 { t } else { rounded(f64::from(t).exp().ln_1p()) }
 }
 
 /// `gate[i] = silu(gate[i]) * up[i]`. Both slices have one length.
@@ -32,6 +32,7 @@ pub fn swiglu_mut(gate: &mut [f32], up: &[f32]) {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "exact results are meant")]
 mod tests {
     use super::*;
 

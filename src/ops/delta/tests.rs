@@ -72,7 +72,9 @@ fn exact(state: &mut [f64], c: &Chunk<'_>, keys: usize, width: usize) -> Vec<f64
     for t in 0..c.beta.len() {
         let (q, k) = (&c.q[t * keys..][..keys], &c.k[t * keys..][..keys]);
         let decay = f64::from(c.log_decay[t]).exp();
-        state.iter_mut().for_each(|s| *s *= decay);
+        for s in state.iter_mut() {
+            *s *= decay;
+        }
         for j in 0..width {
             let column = |state: &[f64], x: &[f32]| -> f64 {
                 x.iter().enumerate().map(|(i, x)| f64::from(*x) * state[i * width + j]).sum()
