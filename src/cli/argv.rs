@@ -80,7 +80,7 @@ struct Walk<'a> {
     name: Option<String>,
 }
 
-impl<'a> Walk<'a> {
+impl Walk<'_> {
     /// The first word is a command, later ones are its arguments.
     fn word(&mut self, arg: OsString) {
         if self.name.is_none() {
@@ -151,4 +151,79 @@ impl<'a> Walk<'a> {
 
 fn takes_next(arg: &clap::Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: &str) -> Rewritten {
+        let mut command = super::super::command();
+        command.build();
+        let args = std::iter::once("q36").chain(line.split_whitespace()).map(OsString::from);
+        let got = rewrite(&command, args).unwrap();
+        let words = got.args.iter().skip(1).map(|a| a.to_string_lossy()).collect::<Vec<_>>();
+        assert_eq!(words.join(" "), expected, "{line}");
+        got
+    }
+
+    #[test]
+    fn several_letters_behind_one_dash() {
+        check("run -sys X -ctk f16", "run --system X --cache-type-k f16");
+        check("run -ctv=f16 -c 4096", "run --cache-type-v=f16 -c 4096");
+        check("run -sys=a=b", "run --system=a=b");
+    }
+
+    #[test]
+    fn values_are_left_alone() {
+        check("run -p -sys", "run -p -sys");
+        check("run --temp -ctk -ctv f16", "run --temp -ctk --cache-type-v f16");
+        check("run -p --help --json", "run -p --help --json");
+        check("run -vp -sys -q", "run -vp -sys -q");
+        check("run -pX -sys Y", "run -pX --system Y");
+        check("run -- -sys", "run -- -sys");
+        check("--color -p run", "--color -p run");
+    }
+
+    #[test]
+    fn an_optional_value_takes_no_word() {
+        check("run --profile -sys X", "run --profile --system X");
+    }
+
+    #[test]
+    fn run_is_understood_where_a_flag_of_its_own_comes_first() {
+        check("-p X", "run -p X");
+        check("--json -p X", "run --json -p X");
+        check("-sys X -p Y", "run --system X -p Y");
+        check("--color never -p X", "--color never run -p X");
+        check("-q inspect f", "-q inspect f");
+        check("--version --json", "--version --json");
+        check("--json -V", "--json -V");
+        check("inspect -p X", "inspect -p X");
+    }
+
+    #[test]
+    fn nothing_follows_a_request_for_help() {
+        let got = check("run -c 5 --help sampling --bogus", "run -c 5 --help");
+        assert_eq!((got.command.as_deref(), got.topic.as_deref()), (Some("run"), Some("sampling")));
+        let got = check("--help -v", "--help");
+        assert_eq!((got.command, got.topic), (None, None));
+    }
+
+    #[test]
+    fn moved_flags_are_answered() {
+        let mut command = super::super::command();
+        command.build();
+        let answer = |flag: &str| {
+            let args = ["q36", flag].map(OsString::from);
+            rewrite(&command, args).err().map(|err| err.to_string())
+        };
+        assert_eq!(answer("--server").as_deref(), Some("q36 run: --server: use q36 serve"));
+        assert_eq!(
+            answer("--metal-graph-test").as_deref(),
+            Some("q36 run: --metal-graph-test: renamed to --vulkan-graph-test")
+        );
+        assert_eq!(answer("--temp"), None);
+    }
 }

@@ -7,7 +7,7 @@ Examples:
   q36 completions bash > ~/.local/share/bash-completion/completions/q36
   q36 completions fish > ~/.config/fish/completions/q36.fish";
 
-/// Print a completion script for a shell.
+/// Arguments of `q36 completions`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CompletionsArgs {

@@ -45,7 +45,12 @@ pub mod heading {
 
 /// Native inference for Qwen3.6-35B-A3B on Vulkan GPUs and CPUs.
 #[derive(Debug, Clone, clap::Parser)]
-#[command(name = "q36", disable_version_flag = true, disable_help_subcommand = true)]
+#[command(
+    name = "q36",
+    disable_version_flag = true,
+    disable_help_flag = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     /// Flags of every command.
     #[command(flatten)]
@@ -86,18 +91,24 @@ pub struct Global {
         hide_possible_values = true
     )]
     pub color: ColorChoice,
+
+    /// Print help on a command, or on one of its topics.
+    #[arg(short = 'h', long, global = true, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// The commands.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Answer one prompt, or chat.
+    ///
+    /// With -p, --prompt-file or text on stdin: one answer on stdout. Otherwise a chat.
     Run(Box<RunArgs>),
-    /// Show what is in a model file: tensors, groups, bytes per token, memory plan.
+    /// Show what a model file holds and needs.
     Inspect(InspectArgs),
-    /// List Vulkan devices with their scores and capabilities.
+    /// List the Vulkan devices and what they can do.
     Devices(DevicesArgs),
-    /// Check that this machine can run the model, and say what to do where it cannot.
+    /// Check this machine and the model; say what to do.
     Doctor(DoctorArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),

@@ -1,6 +1,6 @@
 //! Flags of `q36 devices`.
 
-/// List Vulkan devices with their scores and capabilities.
+/// Arguments of `q36 devices`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = super::heading::DEVICES)]
 pub struct DevicesArgs {

@@ -9,7 +9,7 @@ Examples:
   q36 doctor
   q36 doctor -m models/q36-tiny.gguf --json";
 
-/// Check that this machine can run the model, and say what to do where it cannot.
+/// Arguments of `q36 doctor`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = super::heading::DOCTOR, after_help = EXAMPLES)]
 pub struct DoctorArgs {

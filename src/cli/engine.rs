@@ -18,6 +18,8 @@ pub const MAX_DRAFT: u32 = 16;
 /// Model, backend and everything that is decided before the first token.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::MODEL)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a user turns")]
+#[expect(clippy::doc_markdown, reason = "these comments are the help text")]
 pub struct EngineArgs {
     /// Model file. Default: Q36_MODEL, then the usual places.
     #[arg(short = 'm', long, value_name = "FILE")]
@@ -58,7 +60,6 @@ pub struct EngineArgs {
 
     /// Print a table of kernels at the end, or write it to FILE as JSON.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
-    #[expect(clippy::option_option, reason = "absent, a table on stderr, or a file")]
     pub profile: Option<Option<PathBuf>>,
 
     /// Keep the GPU busy about N % of the time, 1 to 100.
@@ -97,6 +98,7 @@ impl EngineArgs {
 /// How long a session may become, and how its K and V rows are stored.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = heading::CONTEXT)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help text")]
 pub struct ContextArgs {
     /// Context of a session in tokens. Default: 32768, or the model's own if that is less.
     #[arg(short = 'c', long, value_name = "N", value_parser = values::positive)]

@@ -10,7 +10,7 @@ Examples:
   q36 inspect models/q36-tiny.gguf
   q36 inspect --json model.gguf";
 
-/// Show what is in a model file: tensors, groups, bytes per token, memory plan.
+/// Arguments of `q36 inspect`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::INSPECT, after_help = EXAMPLES)]
 pub struct InspectArgs {

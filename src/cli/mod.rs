@@ -8,11 +8,14 @@
 mod argv;
 mod definition;
 mod error;
+mod topics;
 
 pub mod completions;
+pub mod debug;
 pub mod devices;
 pub mod doctor;
 pub mod engine;
+pub mod environment;
 pub mod help;
 pub mod inspect;
 pub mod man;
@@ -21,6 +24,9 @@ pub mod sampling;
 pub mod steering;
 pub mod streaming;
 pub mod values;
+
+#[cfg(test)]
+mod tests;
 
 pub use definition::{Cli, Command, Global, Stop, command, heading, parse};
 pub use error::UsageError;

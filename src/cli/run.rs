@@ -18,15 +18,26 @@ pub const DEFAULT_SYSTEM: &str = "You are a helpful assistant.";
 /// Most alternatives `--logprobs-top-k` shows; more is clamped.
 pub const MAX_LOGPROBS: u32 = 128;
 
+/// What can be typed in a chat, and its effect.
+pub const CHAT_COMMANDS: [(&str, &str); 9] = [
+    ("/help", "list the commands"),
+    ("/think, /think-max, /nothink", "set how the next turns think"),
+    ("/clear", "forget the conversation, keep the system text"),
+    ("/ctx N", "change the context; the conversation is kept"),
+    ("/read FILE", "send a file as the next message"),
+    ("/power N", "set the duty cycle, 1 to 100"),
+    ("/quit, /exit", "leave"),
+    ("Ctrl+C", "stop the answer, or clear the line"),
+    ("Ctrl+D", "leave, on an empty line"),
+];
+
 const EXAMPLES: &str = "\
 Examples:
   q36 run -p 'Why is the sky blue?'
   git diff | q36 run -sys 'Review this patch.' --nothink
   q36 run --prompt-file notes.txt --temp 0 -n 500 --json";
 
-/// Answer one prompt, or chat.
-///
-/// With -p, --prompt-file or text on stdin: one answer on stdout. Without: a chat.
+/// Arguments of `q36 run`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArgs {
@@ -54,6 +65,7 @@ pub struct RunArgs {
 /// Where the prompt comes from and where the answer goes.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::PROMPT)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a user turns")]
 pub struct PromptArgs {
     // Both sources collect every occurrence: a second one is an error, not an override.
     /// Prompt text; - reads stdin.
@@ -153,6 +165,7 @@ impl PromptArgs {
 /// What `run` does instead of answering.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::DIAGNOSTICS)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a user turns")]
 pub struct DiagnosticArgs {
     /// Print a summary of the model file; needs no GPU.
     #[arg(long)]
@@ -224,6 +237,14 @@ pub struct DiagnosticArgs {
 }
 
 impl DiagnosticArgs {
+    /// Refuses flags that only make sense in pairs.
+    pub fn check(&self) -> Result<(), UsageError> {
+        if self.imatrix_dataset.is_some() == self.imatrix_out.is_some() {
+            return Ok(());
+        }
+        Err(UsageError::new("run", "--imatrix-dataset and --imatrix-out go together"))
+    }
+
     /// `--logprobs-top-k`, clamped.
     pub fn logprobs_top_k(&self) -> usize {
         self.logprobs_top_k.min(MAX_LOGPROBS) as usize

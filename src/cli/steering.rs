@@ -32,7 +32,8 @@ impl SteeringArgs {
 
     /// Whether a scale other than 0 was given without a file to scale.
     pub fn lacks_file(&self) -> bool {
-        self.dir_steering_file.is_none() && self.scales() != (0.0, 0.0)
+        let (attn, ffn) = self.scales();
+        self.dir_steering_file.is_none() && (attn != 0.0 || ffn != 0.0)
     }
 }
 

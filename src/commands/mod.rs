@@ -1,23 +1,34 @@
 //! Arguments to configuration to call: one entry function for each subcommand, and the exit codes.
 
+mod completions;
+mod devices;
+mod doctor;
+mod failure;
+mod help;
+mod man;
+pub mod paths;
 mod run;
+mod unsupported;
+mod version;
 
+use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cli::{self, Cli, Command, Stop, UsageError};
-use crate::term::color::Choice;
+use crate::cli::environment::{Environment, TerminalEnvironment};
+use crate::cli::values::ColorChoice;
+use crate::cli::{self, Cli, Command, Global, HelpRequest, Stop, UsageError};
 use crate::term::printer::Options;
-use crate::term::{Class, OutputError, Printer};
+use crate::term::{Printer, color};
 
-/// How a command ended when it did not fail.
+/// How a command ended when it did not fail. What failed is an error; `failure` has its codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Everything went well.
     Success,
-    /// The command did its work and the answer is no.
+    /// The command did its work, and the answer is no.
     Failure,
     /// Stopped by Ctrl+C.
     Interrupted,
@@ -39,50 +50,66 @@ impl Exit {
 pub struct Context {
     /// Where output goes.
     pub printer: Printer,
+    /// What the environment says.
+    pub environment: Environment,
+    /// What the environment says about the terminal.
+    pub terminal: TerminalEnvironment,
 }
 
 /// Parses, runs, prints the error, chooses the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let printer = Printer::new(Options::default());
-    match cli::parse(args) {
+    let terminal = TerminalEnvironment::read(|name| env::var_os(name));
+    let plain = Printer::new(printer_options(None, terminal));
+    let code = match cli::parse(args) {
         Ok(cli) => {
-            let context = Context { printer: Printer::new(printer_options(&cli)) };
-            ExitCode::from(finish(&context.printer, dispatch(cli, &context)))
+            let printer = Printer::new(printer_options(Some(&cli.global), terminal));
+            failure::finish(&printer, run_command(cli, &printer, terminal))
         }
-        Err(Stop::Help(_)) => ExitCode::SUCCESS,
-        Err(Stop::Usage(err)) => ExitCode::from(finish(&printer, Err(err.into()))),
-    }
-}
-
-fn printer_options(cli: &Cli) -> Options {
-    let color = match cli.global.color {
-        cli::values::ColorChoice::Auto => Choice::Auto,
-        cli::values::ColorChoice::Always => Choice::Always,
-        cli::values::ColorChoice::Never => Choice::Never,
+        Err(Stop::Help(request)) => failure::finish(&plain, help::run(&request, &plain, terminal)),
+        Err(Stop::Usage(err)) => failure::finish(&plain, Err(err.into())),
     };
-    Options { color, quiet: cli.global.quiet, verbose: cli.global.verbose, ..Options::default() }
+    ExitCode::from(code)
 }
 
-fn dispatch(cli: Cli, context: &Context) -> Result<Exit> {
-    match cli.command {
-        Some(Command::Run(args)) => run::run(&args, context),
-        _ => Ok(Exit::Success),
-    }
-}
-
-/// Prints an error and its causes; returns the exit code.
-fn finish(printer: &Printer, result: Result<Exit>) -> u8 {
-    let err = match result {
-        Ok(exit) => return exit.code(),
-        Err(err) => err,
+fn printer_options(global: Option<&Global>, terminal: TerminalEnvironment) -> Options {
+    let color = match global.map_or(ColorChoice::Auto, |global| global.color) {
+        ColorChoice::Auto => color::Choice::Auto,
+        ColorChoice::Always => color::Choice::Always,
+        ColorChoice::Never => color::Choice::Never,
     };
-    if matches!(err.downcast_ref::<OutputError>(), Some(OutputError::Closed)) {
-        return 0;
+    let environment = color::Environment {
+        no_color: terminal.no_color,
+        force: terminal.force_color,
+        dumb: terminal.is_dumb,
+    };
+    let quiet = global.is_some_and(|global| global.quiet);
+    Options { color, environment, quiet, verbose: global.map_or(0, |global| global.verbose) }
+}
+
+fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Result<Exit> {
+    if cli.version {
+        return version::run(cli.json, printer);
     }
-    if let Some(usage) = err.downcast_ref::<UsageError>() {
-        printer.message(Class::Error, &usage.to_string());
-        return 2;
+    let Some(command) = cli.command else {
+        if printer.stdout_is_terminal() {
+            return help::run(&HelpRequest::default(), printer, terminal);
+        }
+        return Err(UsageError::program("no command given").hint("see q36 --help").into());
+    };
+    let environment = Environment::read(|name| env::var_os(name))?;
+    let context = Context { printer: printer.clone(), environment, terminal };
+    match command {
+        Command::Run(args) => {
+            unsupported::check(&args, printer)?;
+            run::run(&args, &context)
+        }
+        Command::Inspect(_) => anyhow::bail!("inspect is not wired yet"),
+        Command::Devices(args) => devices::run(&args, &context),
+        Command::Doctor(args) => doctor::run(&args, &context),
+        Command::Completions(args) => completions::run(&args, printer),
+        Command::Man(args) => man::run(&args, printer),
+        Command::Help { command, topic } => {
+            help::run(&HelpRequest { command, topic }, printer, terminal)
+        }
     }
-    printer.message(Class::Error, &format!("q36: {err:#}"));
-    1
 }

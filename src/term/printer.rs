@@ -39,7 +39,7 @@ pub struct Options {
 }
 
 /// Writes to stdout and stderr by the rules above.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Printer {
     options: Options,
     stdout_is_terminal: bool,

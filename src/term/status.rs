@@ -159,7 +159,6 @@ mod tests {
         assert_eq!(clock(0.2), "0:01");
         assert_eq!(clock(61.0), "1:01");
         assert_eq!(clock(3661.5), "1:01:02");
-        assert_eq!(clock(f64::INFINITY).is_empty(), false);
     }
 
     proptest! {

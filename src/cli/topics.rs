@@ -1,0 +1,73 @@
+//! Help topics: which group of flags, or which table, a name stands for.
+
+use super::definition::heading;
+
+/// A name after `--help`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Topic {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) content: Content,
+}
+
+/// What a topic shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Flags under these headings.
+    Headings(&'static [&'static str]),
+    /// Every flag.
+    All,
+    /// What can be typed in a chat.
+    ChatCommands,
+    /// Environment variables.
+    Environment,
+}
+
+/// Flags that decide how the model runs; part of the default page.
+pub(super) const RUNTIME: &[&str] =
+    &[heading::MODEL, heading::CONTEXT, heading::STREAMING, heading::SPECULATION];
+
+/// Every topic, in the order help lists them.
+pub(super) const TOPICS: [Topic; 7] = [
+    Topic {
+        name: "runtime",
+        about: "model, backend, context, streaming, speculation",
+        content: Content::Headings(RUNTIME),
+    },
+    Topic {
+        name: "sampling",
+        about: "temperature and the like, thinking",
+        content: Content::Headings(&[heading::SAMPLING]),
+    },
+    Topic {
+        name: "steering",
+        about: "direction files",
+        content: Content::Headings(&[heading::STEERING]),
+    },
+    Topic {
+        name: "diagnostics",
+        about: "dumps, scores and checks instead of an answer",
+        content: Content::Headings(&[heading::DIAGNOSTICS]),
+    },
+    Topic {
+        name: "commands",
+        about: "what can be typed in a chat",
+        content: Content::ChatCommands,
+    },
+    Topic { name: "env", about: "environment variables", content: Content::Environment },
+    Topic { name: "all", about: "every flag", content: Content::All },
+];
+
+impl Topic {
+    /// Whether `command` has something to show under this topic.
+    pub(super) fn applies_to(&self, command: &clap::Command) -> bool {
+        let has = |heading: &&str| {
+            command.get_arguments().any(|arg| arg.get_help_heading() == Some(*heading))
+        };
+        match self.content {
+            Content::Headings(headings) => headings.iter().any(has),
+            Content::ChatCommands => command.get_name() == "run",
+            Content::All | Content::Environment => true,
+        }
+    }
+}
