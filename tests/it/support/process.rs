@@ -1,0 +1,143 @@
+//! Runs the `q36` program like a user: own process, closed environment, a time limit.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any test needs on a slow machine, short enough that a hang is a failure.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A command line being prepared.
+pub(crate) struct Run {
+    command: Command,
+    stdin: Vec<u8>,
+    home: tempfile::TempDir,
+}
+
+/// What a finished process left behind. Output that is not UTF-8 is shown with replacements;
+/// `stdout_bytes` has it as it was.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// Exit status, `None` when a signal ended the process.
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stdout_bytes: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+/// The program of this build with these arguments, nothing on its standard input, a fresh `HOME`
+/// and none of the `Q36_` variables that the caller's shell may carry.
+pub(crate) fn q36<I, S>(args: I) -> Run
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<OsStr>,
+{
+    let home = super::temp_dir();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_q36"));
+    command.args(args).current_dir(super::repo("")).env("HOME", home.path());
+    for (name, _) in std::env::vars_os() {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("Q36_") || name_text.starts_with("XDG_") {
+            command.env_remove(&name);
+        }
+    }
+    for name in ["NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
+        command.env_remove(name);
+    }
+    Run { command, stdin: Vec::new(), home }
+}
+
+impl Run {
+    /// Bytes for standard input, which is then closed.
+    pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// The folder to run in; the root of the repository when not given.
+    pub(crate) fn dir(mut self, dir: &Path) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Runs to the end. Panics when the process hangs.
+    pub(crate) fn run(mut self) -> Output {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn().expect("the program of this build can be started");
+        feed(&mut child, self.stdin);
+        let stdout = collect(child.stdout.take().expect("stdout is a pipe"));
+        let stderr = collect(child.stderr.take().expect("stderr is a pipe"));
+        let deadline = Instant::now() + LIMIT;
+        let stdout_bytes = await_end(&mut child, &stdout, deadline);
+        let stderr = await_end(&mut child, &stderr, deadline);
+        let status = child.wait().expect("the child was started by this process").code();
+        drop(self.home);
+        Output {
+            status,
+            stdout: String::from_utf8_lossy(&stdout_bytes).into_owned(),
+            stdout_bytes,
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+}
+
+impl Output {
+    /// Checks the exit status; shows both streams when it is another.
+    #[track_caller]
+    pub(crate) fn expect_status(self, wanted: i32) -> Self {
+        assert_eq!(
+            self.status,
+            Some(wanted),
+            "wrong exit status\n--- stdout\n{}\n--- stderr\n{}",
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+}
+
+/// Writes the input from a thread of its own: a child that answers before it has read everything
+/// must not block the test. A child that never reads closes the pipe, which is no error here.
+fn feed(child: &mut Child, bytes: Vec<u8>) {
+    let mut pipe = child.stdin.take().expect("stdin is a pipe");
+    thread::spawn(move || {
+        let _ = pipe.write_all(&bytes);
+    });
+}
+
+/// Reads a pipe to its end in a thread; the bytes arrive on the channel.
+fn collect(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        let _ = send.send(bytes);
+    });
+    receive
+}
+
+fn await_end(child: &mut Child, bytes: &mpsc::Receiver<Vec<u8>>, deadline: Instant) -> Vec<u8> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    bytes.recv_timeout(left).unwrap_or_else(|_| {
+        let _ = child.kill();
+        panic!("the program did not end within {LIMIT:?}");
+    })
+}
+
+#[test]
+fn the_program_can_be_run() {
+    let dir = super::temp_dir();
+    let run = q36(["--help"]).env("COLUMNS", "80").dir(dir.path()).stdin("not read").run();
+    let output = run.expect_status(0);
+    assert_eq!(output.stdout.as_bytes(), output.stdout_bytes);
+    assert!(output.stderr.is_empty(), "{}", output.stderr);
+}
