@@ -8,6 +8,9 @@
 //! Deliberately absent: penalties, and any state besides the generator. What may be drawn at all (unused rows,
 //! later a grammar) is a [`TokenMask`].
 
+mod exp;
+
+use self::exp::exp;
 use crate::tokenizer::{TokenId, TokenMask};
 use crate::util::rng::Rng;
 
@@ -76,12 +79,11 @@ impl Sampler {
     /// Draws a token from a row of logits, among the `allowed` rows.
     pub fn sample(&mut self, logits: &[f32], allowed: &TokenMask) -> Result<TokenId, NonFinite> {
         let p = self.params;
-        let best = argmax_allowed(logits, allowed).ok_or(NonFinite { rows: logits.len() })?;
-        // Written so that a NaN is greedy too.
-        if !(p.temperature > 0.0) {
-            return Ok(best);
+        let best = best(logits, allowed).ok_or(NonFinite { rows: logits.len() })?;
+        if p.temperature.is_nan() || p.temperature <= 0.0 {
+            return Ok(TokenId(best.row));
         }
-        let limits = Limits::new(p, logits[best.index()]);
+        let limits = Limits::new(p, best.value);
         if p.top_k == 0 && limits.top_p.is_none() {
             self.keep_probable(logits, allowed, limits);
         } else {
@@ -94,45 +96,39 @@ impl Sampler {
     fn keep_probable(&mut self, logits: &[f32], allowed: &TokenMask, limits: Limits) {
         let floor = limits.logit_floor();
         self.candidates.clear();
-        for (row, value) in finite(logits, allowed) {
-            if value >= floor {
-                let weight = limits.weight(value);
-                if weight >= limits.min_p {
-                    self.candidates.push(Candidate { row, value: weight });
-                }
+        each_above(logits, allowed, floor, |c| {
+            let value = limits.weight(c.value);
+            if value >= limits.min_p {
+                self.candidates.push(Candidate { value, ..c });
             }
-        }
+            floor
+        });
     }
 
     /// The best tokens in descending order, cut by top-k, min-p and top-p.
     fn keep_best(&mut self, logits: &[f32], allowed: &TokenMask, limits: Limits) {
         let top_k = self.params.top_k;
-        // Without top-k the cut usually comes within a few tokens: look at few, and at all only if need be.
+        // Without top-k the cut usually comes within a few tokens: sort few, and more only if need be.
         let mut look = if top_k == 0 { TOP_K_MAX } else { top_k.min(TOP_K_MAX) };
-        let mut total = None;
+        let all = (top_k == 0).then(|| limits.total(logits, allowed));
         loop {
-            best_of(finite(logits, allowed), look, &mut self.candidates);
+            best_of(logits, allowed, look, &mut self.candidates);
             let complete = top_k > 0 || self.candidates.len() < look;
             for c in &mut self.candidates {
                 c.value = limits.weight(c.value);
             }
-            let sum = *total.get_or_insert_with(|| match top_k {
-                0 => finite(logits, allowed).map(|(_, l)| f64::from(limits.weight(l))).sum(),
-                _ => self.candidates.iter().map(|c| f64::from(c.value)).sum::<f64>(),
-            });
-            let kept = limits.cut(&self.candidates, sum);
+            let kept = limits.cut(&self.candidates, all.unwrap_or_else(|| sum(&self.candidates)));
             if complete || kept < self.candidates.len() {
                 self.candidates.truncate(kept);
                 return;
             }
-            look = logits.len() + 1;
+            look *= 16;
         }
     }
 
     /// Subtracts weights, in order, from a random share of their sum.
     fn draw(&mut self) -> TokenId {
-        let sum: f64 = self.candidates.iter().map(|c| f64::from(c.value)).sum();
-        let mut rest = f64::from(self.rng.unit_f32()) * sum;
+        let mut rest = f64::from(self.rng.unit_f32()) * sum(&self.candidates);
         let drawn = self.candidates.iter().find(|c| {
             rest -= f64::from(c.value);
             rest <= 0.0
@@ -141,6 +137,10 @@ impl Sampler {
         let drawn = drawn.or(self.candidates.last()).expect("the best token is always kept");
         TokenId(drawn.row)
     }
+}
+
+fn sum(candidates: &[Candidate]) -> f64 {
+    candidates.iter().map(|c| f64::from(c.value)).sum()
 }
 
 /// What cuts candidates, with the parameters in their effective form.
@@ -165,7 +165,7 @@ impl Limits {
 
     /// exp((l - max) / T): the probability relative to the best token.
     fn weight(&self, logit: f32) -> f32 {
-        ((logit - self.max) / self.temperature).exp()
+        exp((logit - self.max) / self.temperature)
     }
 
     /// A logit below every one that the min-p floor keeps: spares the exponential of nearly all rows.
@@ -173,6 +173,20 @@ impl Limits {
         // The margin is far above the rounding of the product and of the exponential.
         let below = self.temperature * (self.min_p.ln() - 0.01);
         self.max + below - 1e-5 * (self.max.abs() + below.abs())
+    }
+
+    /// Weight of all allowed rows.
+    fn total(&self, logits: &[f32], allowed: &TokenMask) -> f64 {
+        let mut total = 0.0;
+        for (block, &word) in logits.chunks(64).zip(allowed.words()) {
+            let mut weights = [0.0; 64];
+            for (weight, &l) in weights.iter_mut().zip(block) {
+                *weight = if l.is_finite() { self.weight(l) } else { 0.0 };
+            }
+            let allowed = weights.iter().enumerate().filter(|&(bit, _)| word >> bit & 1 == 1);
+            total = allowed.fold(total, |sum, (_, &w)| sum + f64::from(w));
+        }
+        total
     }
 
     /// How many of the descending `candidates` stay; `total` is the weight of all that top-k left.
@@ -191,54 +205,68 @@ impl Limits {
     }
 }
 
-/// Rows that may be candidates, in index order.
-fn finite<'a>(logits: &'a [f32], allowed: &'a TokenMask) -> impl Iterator<Item = (u32, f32)> + 'a {
-    logits.chunks(64).zip(allowed.words()).zip((0u32..).step_by(64)).flat_map(
-        |((chunk, &word), first)| {
-            (first..)
-                .zip(chunk)
-                .filter(move |&(row, l)| word >> (row - first) & 1 == 1 && l.is_finite())
-                .map(|(row, &l)| (row, l))
-        },
-    )
-}
-
-/// Puts the best `n` rows into `out`, best first, ties by index.
-fn best_of(rows: impl Iterator<Item = (u32, f32)>, n: usize, out: &mut Vec<Candidate>) {
-    let order = |a: &Candidate, b: &Candidate| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row));
-    out.clear();
-    // The worst logit that still counts. Rows come in index order, so an equal one loses.
-    let mut floor = f32::NEG_INFINITY;
-    for (row, value) in rows {
-        if value <= floor {
+/// Calls `take`, in index order, with every allowed row whose logit is finite and above a floor: at first
+/// `floor`, then whatever the last call returned.
+///
+/// Few rows of a real vocabulary pass, so sixty-four at a time are compared in a loop without branches.
+fn each_above(
+    logits: &[f32],
+    allowed: &TokenMask,
+    mut floor: f32,
+    mut take: impl FnMut(Candidate) -> f32,
+) {
+    let blocks = logits.chunks(64).zip(allowed.words()).zip((0u32..).step_by(64));
+    for ((block, &word), first) in blocks {
+        let above: u32 = block.iter().map(|&l| u32::from(l > floor)).sum();
+        if above == 0 {
             continue;
         }
-        // +0 makes the two zeros equal in the total order too.
-        out.push(Candidate { row, value: value + 0.0 });
-        if n > 0 && out.len() == n.saturating_mul(2) {
+        for (bit, (row, &value)) in (first..).zip(block).enumerate() {
+            if value > floor && value < f32::INFINITY && word >> bit & 1 == 1 {
+                floor = take(Candidate { row, value });
+            }
+        }
+    }
+}
+
+/// Puts the best `n` candidates into `out`, best first, ties by index.
+fn best_of(logits: &[f32], allowed: &TokenMask, n: usize, out: &mut Vec<Candidate>) {
+    let order = |a: &Candidate, b: &Candidate| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row));
+    out.clear();
+    if n == 0 {
+        return;
+    }
+    // The worst logit that still counts. Rows come in index order, so an equal one loses.
+    let mut floor = f32::NEG_INFINITY;
+    each_above(logits, allowed, floor, |c| {
+        // Adding zero makes the two zeros equal in the total order too.
+        out.push(Candidate { value: c.value + 0.0, ..c });
+        if out.len() == n.saturating_mul(2) {
             out.select_nth_unstable_by(n - 1, order);
             out.truncate(n);
             floor = out[n - 1].value;
         }
-    }
+        floor
+    });
     out.sort_unstable_by(order);
     out.truncate(n);
 }
 
-fn argmax_allowed(logits: &[f32], allowed: &TokenMask) -> Option<TokenId> {
-    let better = |best: Option<(u32, f32)>, (row, l)| match best {
-        Some((_, max)) if max >= l => best,
-        _ => Some((row, l)),
-    };
-    finite(logits, allowed).fold(None, better).map(|(row, _)| TokenId(row))
+fn best(logits: &[f32], allowed: &TokenMask) -> Option<Candidate> {
+    let mut best = None;
+    each_above(logits, allowed, f32::NEG_INFINITY, |c| {
+        best = Some(c);
+        c.value
+    });
+    best
 }
 
 /// The row of the largest finite logit, the lowest of equals. `None` when no logit is finite.
 pub fn argmax(logits: &[f32]) -> Option<TokenId> {
-    argmax_allowed(logits, &TokenMask::all(logits.len()))
+    best(logits, &TokenMask::all(logits.len())).map(|c| TokenId(c.row))
 }
 
-/// ln Σ exp(l) over the finite logits; minus infinity when there is none.
+/// ln Σ exp(l) over the finite logits, in f64; minus infinity when there is none.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let Some(best) = argmax(logits) else { return f64::NEG_INFINITY };
     let max = f64::from(logits[best.index()]);
@@ -261,9 +289,8 @@ pub struct Scored {
 #[expect(clippy::cast_possible_truncation, reason = "rounds to the result's type")]
 pub fn top_n(logits: &[f32], n: usize) -> Vec<Scored> {
     let total = log_sum_exp(logits);
-    let all = TokenMask::all(logits.len());
     let mut best = Vec::new();
-    best_of(finite(logits, &all), n, &mut best);
+    best_of(logits, &TokenMask::all(logits.len()), n, &mut best);
     let score = |c: &Candidate| Scored {
         token: TokenId(c.row),
         logit: c.value,
@@ -284,7 +311,11 @@ pub fn logprob(logits: &[f32], token: TokenId) -> f32 {
 /// Place of a token among the finite logits: 0 is the best, ties by index. `None` where its logit is not finite.
 pub fn rank_of(logits: &[f32], token: TokenId) -> Option<usize> {
     let own = *logits.get(token.index()).filter(|l| l.is_finite())?;
-    let before =
-        |&(row, &l): &(usize, &f32)| l.is_finite() && (l > own || l == own && row < token.index());
-    Some(logits.iter().enumerate().filter(before).count())
+    let (before, after) = logits.split_at(token.index());
+    let equal_wins = before.iter().map(|&l| u32::from(l >= own && l < f32::INFINITY)).sum::<u32>();
+    let equal_loses = after.iter().map(|&l| u32::from(l > own && l < f32::INFINITY)).sum::<u32>();
+    Some((equal_wins + equal_loses) as usize)
 }
+
+#[cfg(test)]
+mod tests;
