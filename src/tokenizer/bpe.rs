@@ -166,3 +166,90 @@ fn join(nodes: &mut [Node], merges: &MergeTable, at: u32, queue: &mut BinaryHeap
         push(previous.rank, node.previous);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tokenizer::fixture::Sample;
+
+    fn tables(sample: &Sample) -> (Vocab, MergeTable) {
+        let mut source = sample.source();
+        let vocab = Vocab::new(&mut source.tokens, &mut source.types).unwrap();
+        let merges = vocab.merges(&mut source.merges).unwrap();
+        (vocab, merges)
+    }
+
+    /// The rule, word for word.
+    fn plain(vocab: &Vocab, merges: &MergeTable, piece: &[u8]) -> Vec<TokenId> {
+        let mut ids: Vec<u32> = piece.iter().map(|&b| vocab.byte_id(b)).collect();
+        loop {
+            let pairs = ids.windows(2).enumerate();
+            let merge = pairs
+                .filter_map(|(at, pair)| merges.get(pair[0], pair[1]).map(|m| (m.rank, at, m.id)))
+                .min();
+            let Some((_, at, id)) = merge else { break };
+            ids.splice(at..at + 2, [id]);
+        }
+        ids.into_iter().map(TokenId).collect()
+    }
+
+    fn check(vocab: &Vocab, merges: &MergeTable, piece: &[u8]) {
+        let expected = plain(vocab, merges, piece);
+        let mut scratch = Scratch::default();
+        let mut found = Vec::new();
+        encode_piece(vocab, merges, piece, &mut scratch, &mut found);
+        assert_eq!(found, expected);
+        if piece.is_empty() {
+            return;
+        }
+        // Twice: the buffers of the first must not show in the second.
+        for _ in 0..2 {
+            found.clear();
+            queue(vocab, merges, piece, &mut scratch, &mut found);
+            assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn both_ways_follow_the_rule() {
+        let (vocab, merges) = tables(&Sample::new());
+        for piece in ["", "a", "aaaaaaa", " the", "ing", "zzz", "th", "=f>", "\u{E9}"] {
+            check(&vocab, &merges, piece.as_bytes());
+        }
+        for len in [SCANNED - 1, SCANNED, SCANNED + 1, 1000] {
+            check(&vocab, &merges, &vec![b'a'; len]);
+            check(&vocab, &merges, &b" the"[..].repeat(len / 4));
+        }
+    }
+
+    /// Merge lists over three letters, so that pairs overlap and tie all the time.
+    fn merge_lists() -> impl Strategy<Value = Sample> {
+        prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index)>(), 0..40).prop_map(
+            |picks| {
+                let mut tokens: Vec<Vec<u8>> = ["a", "b", "c"].map(|t| t.as_bytes().into()).into();
+                let mut merges = Vec::new();
+                for (left, right) in picks {
+                    let pair = (left.get(&tokens).clone(), right.get(&tokens).clone());
+                    let result = [pair.0.as_slice(), &pair.1].concat();
+                    if result.len() <= 12 && !merges.contains(&pair) {
+                        merges.push(pair);
+                        tokens.push(result);
+                    }
+                }
+                Sample::with_merges(&merges)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn any_merge_list_is_followed(sample in merge_lists(), pieces in prop::collection::vec("[abc]{0,120}", 1..8)) {
+            let (vocab, merges) = tables(&sample);
+            for piece in pieces {
+                check(&vocab, &merges, piece.as_bytes());
+            }
+        }
+    }
+}

@@ -151,6 +151,29 @@ mod tests {
     }
 
     #[test]
+    fn every_character_is_what_the_official_expression_takes_it_for() {
+        let class = |set: &str| fancy_regex::Regex::new(&format!("^{set}$")).unwrap();
+        let word = class(r"[\p{L}\p{M}]");
+        let number = class(r"\p{N}");
+        let space = class(r"\s");
+        let mut buf = [0; 4];
+        for c in (0x80..=0x10_FFFF).filter_map(char::from_u32) {
+            // The two tables may be of different Unicode versions: what one does not know is left out.
+            if get_general_category(c) == GeneralCategory::Unassigned {
+                continue;
+            }
+            let text: &str = c.encode_utf8(&mut buf);
+            let expected = match () {
+                () if word.is_match(text).unwrap() => Class::Word,
+                () if number.is_match(text).unwrap() => Class::Number,
+                () if space.is_match(text).unwrap() => Class::Space,
+                () => Class::Other,
+            };
+            assert_eq!(look_up(c), expected, "{c:?}");
+        }
+    }
+
+    #[test]
     fn classes_agree_with_the_general_path() {
         for c in (0..128u8).map(char::from) {
             assert_eq!(ASCII[c as usize], look_up(c), "{c:?}");

@@ -1,31 +1,14 @@
-//! The tokenizer: text and prompts to ids, ids to their bytes.
+//! The tokenizer: everything a vocabulary can be asked.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::bpe::{self, Scratch};
 use super::merges::MergeTable;
+use super::prompt::{Encoder, MarkedIds, Segment};
 use super::special::{self, AddedTokens, Special};
 use super::vocab::Vocab;
-use super::{Error, Kind, TokenId, TokenMask, VocabSource, split};
-
-/// A stretch of a prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Segment<'a> {
-    /// A constant of the program: added tokens in it are recognised.
-    Control(&'a str),
-    /// Text of a user, a tool or a file: never an added token.
-    Payload(&'a str),
-}
-
-/// Ids of a prompt, and where its added tokens stand.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MarkedIds {
-    /// The prompt.
-    pub ids: Vec<TokenId>,
-    /// Byte offsets, in the concatenated text, of its added tokens; ascending.
-    pub markers: Vec<usize>,
-}
+use super::{Error, Kind, TokenId, TokenMask, VocabSource};
 
 /// Text of ids, and where the added tokens among them stand.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -139,7 +122,7 @@ impl Tokenizer {
     pub fn encode_text(&self, text: &[u8]) -> Vec<TokenId> {
         let mut encoder = Encoder::new(self, 0);
         encoder.run(text);
-        encoder.out.ids
+        encoder.finish().ids
     }
 
     /// Ids of control text: added tokens in it are recognised.
@@ -167,7 +150,7 @@ impl Tokenizer {
     pub fn encode_prompt_from(&self, segments: &[Segment<'_>], start: usize) -> Option<MarkedIds> {
         let mut encoder = Encoder::new(self, start);
         encoder.segments(segments);
-        (!encoder.cut).then(|| encoder.finish())
+        (!encoder.is_cut()).then(|| encoder.finish())
     }
 
     /// The text of ids, and where the added tokens among them stand.
@@ -187,8 +170,13 @@ impl Tokenizer {
         ids.iter().flat_map(|&id| self.bytes(id)).copied().collect()
     }
 
+    /// The first added token in `text`: byte offset, id and length.
+    pub(super) fn next_added(&self, text: &[u8]) -> Option<(usize, TokenId, usize)> {
+        self.added.next(&self.vocab, text)
+    }
+
     /// Appends the ids of one piece.
-    fn piece(&self, piece: &[u8], scratch: &mut Scratch, out: &mut Vec<TokenId>) {
+    pub(super) fn piece(&self, piece: &[u8], scratch: &mut Scratch, out: &mut Vec<TokenId>) {
         let Some(row) = self.vocab.find(piece) else {
             return bpe::encode_piece(&self.vocab, &self.merges, piece, scratch, out);
         };
@@ -211,89 +199,5 @@ impl Tokenizer {
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokenizer").field("rows", &self.vocab.len()).finish_non_exhaustive()
-    }
-}
-
-/// A prompt on its way to ids.
-struct Encoder<'a> {
-    tokenizer: &'a Tokenizer,
-    scratch: Scratch,
-    /// Plain text since the last added token.
-    pending: Vec<u8>,
-    /// Bytes of the prompt that were read.
-    at: usize,
-    /// Bytes that are skipped.
-    start: usize,
-    /// An added token straddles `start`.
-    cut: bool,
-    out: MarkedIds,
-}
-
-impl<'a> Encoder<'a> {
-    fn new(tokenizer: &'a Tokenizer, start: usize) -> Self {
-        Self {
-            tokenizer,
-            scratch: Scratch::default(),
-            pending: Vec::new(),
-            at: 0,
-            start,
-            cut: false,
-            out: MarkedIds::default(),
-        }
-    }
-
-    fn segments(&mut self, segments: &[Segment<'_>]) {
-        for segment in segments {
-            match segment {
-                Segment::Control(text) => self.control(text.as_bytes()),
-                Segment::Payload(text) => self.plain(text.as_bytes()),
-            }
-        }
-    }
-
-    fn control(&mut self, mut text: &[u8]) {
-        let Tokenizer { added, vocab, .. } = self.tokenizer;
-        while let Some((offset, id, len)) = added.next(vocab, text) {
-            self.plain(&text[..offset]);
-            self.added(id, len);
-            text = &text[offset + len..];
-        }
-        self.plain(text);
-    }
-
-    fn plain(&mut self, text: &[u8]) {
-        let skipped = self.start.saturating_sub(self.at).min(text.len());
-        self.pending.extend_from_slice(&text[skipped..]);
-        self.at += text.len();
-    }
-
-    fn added(&mut self, id: TokenId, len: usize) {
-        if self.at >= self.start {
-            self.flush();
-            self.out.markers.push(self.at);
-            self.out.ids.push(id);
-        } else if self.at + len > self.start {
-            self.cut = true;
-        }
-        self.at += len;
-    }
-
-    /// Tokenizes one run.
-    fn run(&mut self, text: &[u8]) {
-        for piece in split::pieces(text) {
-            self.tokenizer.piece(piece, &mut self.scratch, &mut self.out.ids);
-        }
-    }
-
-    fn flush(&mut self) {
-        let text = std::mem::take(&mut self.pending);
-        self.run(&text);
-        self.pending = text;
-        self.pending.clear();
-    }
-
-    fn finish(mut self) -> MarkedIds {
-        self.flush();
-        self.out
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Tokenizer, VocabSource, alphabet};
 
-/// Rows 0 to 255 are bytes, merged ones and markers follow, two rows at the end are unused.
+/// The arrays of a model file. Rows 0 to 255 are bytes, merged ones and markers follow, the last two are unused.
+#[derive(Debug)]
 pub(super) struct Sample {
     pub(super) tokens: Vec<Vec<u8>>,
     pub(super) types: Vec<i32>,
@@ -25,47 +26,54 @@ pub(super) const ADDED: [(&str, i32); 11] = [
     ("<tts>!", 3),
 ];
 
-/// Merged pairs, in rank order.
-const MERGED: [(&str, &str); 12] = [
-    ("a", "a"),
-    ("aa", "aa"),
-    (" ", "t"),
-    ("h", "e"),
-    (" t", "he"),
-    ("i", "n"),
-    ("in", "g"),
-    ("=", "f"),
-    ("\n", "\n"),
-    (">", "\n"),
-    ("<", "a"),
-    ("é", "é"),
+/// Merged pairs of the usual sample, in rank order.
+const MERGED: [(&[u8], &[u8]); 13] = [
+    (b"\xC3", b"\xA9"),
+    (b"a", b"a"),
+    (b"aa", b"aa"),
+    (b" ", b"t"),
+    (b"h", b"e"),
+    (b" t", b"he"),
+    (b"i", b"n"),
+    (b"in", b"g"),
+    (b"=", b"f"),
+    (b"\n", b"\n"),
+    (b">", b"\n"),
+    (b"<", b"a"),
+    (b"g", b">"),
 ];
 
 impl Sample {
+    /// The usual one.
     pub(super) fn new() -> Self {
-        let spell = |bytes: &[u8]| alphabet::write(bytes).into_bytes();
-        let mut sample = Self { tokens: Vec::new(), types: Vec::new(), merges: Vec::new() };
-        let merge = |sample: &mut Self, left: &[u8], right: &[u8]| {
-            sample.merges.push([spell(left), b" ".to_vec(), spell(right)].concat());
-            sample.tokens.push(spell(&[left, right].concat()));
-        };
-        sample.tokens.extend((0..=u8::MAX).map(|b| spell(&[b])));
-        merge(&mut sample, b"\xC3", b"\xA9");
-        for (left, right) in MERGED {
-            merge(&mut sample, left.as_bytes(), right.as_bytes());
-        }
+        let mut sample = Self::with_merges(&MERGED.map(|(l, r)| (l.to_vec(), r.to_vec())));
         // In the vocabulary, but no merge makes it.
-        sample.tokens.push(spell(b"zzz"));
-        sample.types = vec![1; sample.tokens.len()];
+        sample.tokens.insert(256, alphabet::write(b"zzz").into_bytes());
+        sample.types.insert(256, 1);
+        sample
+    }
+
+    /// One with these merges of existing tokens; results that are new get a row.
+    pub(super) fn with_merges(merges: &[(Vec<u8>, Vec<u8>)]) -> Self {
+        let spell = |bytes: &[u8]| alphabet::write(bytes).into_bytes();
+        let mut tokens: Vec<Vec<u8>> = (0..=u8::MAX).map(|b| spell(&[b])).collect();
+        for (left, right) in merges {
+            let result = spell(&[left.as_slice(), right].concat());
+            if !tokens.contains(&result) {
+                tokens.push(result);
+            }
+        }
+        let mut types = vec![1; tokens.len()];
         for (text, ty) in ADDED {
-            sample.tokens.push(text.into());
-            sample.types.push(ty);
+            tokens.push(text.into());
+            types.push(ty);
         }
         for pad in ["[PAD0]", "[PAD1]"] {
-            sample.tokens.push(pad.into());
-            sample.types.push(5);
+            tokens.push(pad.into());
+            types.push(5);
         }
-        sample
+        let join = |(l, r): &(Vec<u8>, Vec<u8>)| [spell(l), b" ".to_vec(), spell(r)].concat();
+        Self { tokens, types, merges: merges.iter().map(join).collect() }
     }
 
     pub(super) fn source(&self) -> VocabSource<'_> {
@@ -78,7 +86,7 @@ impl Sample {
         }
     }
 
-    pub(super) fn tokenizer() -> Tokenizer {
-        Tokenizer::new(Self::new().source()).expect("the sample is well formed")
+    pub(super) fn tokenizer(&self) -> Tokenizer {
+        Tokenizer::new(self.source()).expect("the sample is well formed")
     }
 }

@@ -159,3 +159,40 @@ pub(super) fn is_visible(kind: Kind) -> bool {
         Kind::Unknown | Kind::Control | Kind::Unused => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::{
+        Tokenizer,
+        fixture::{ADDED, Sample},
+    };
+
+    #[test]
+    fn longest_text_wins() {
+        let tokenizer = Sample::new().tokenizer();
+        let check = |text: &str, expected: &[&str]| {
+            let ids = tokenizer.encode_control(text.as_bytes());
+            let found: Vec<&[u8]> = ids.iter().map(|&id| tokenizer.bytes(id)).collect();
+            let expected: Vec<&[u8]> = expected.iter().map(|t| t.as_bytes()).collect();
+            assert_eq!(found, expected, "{text:?}");
+        };
+        check("<tts>!<tts>?<tts>", &["<tts>!", "<tts>", "?", "<tts>"]);
+        check("<<think></think", &["<", "<think>", "<", "/", "t", "h", "in", "k"]);
+        check("<think<think>", &["<", "t", "h", "in", "k", "<think>"]);
+    }
+
+    #[test]
+    fn every_marker_of_the_chat_format_is_needed() {
+        // The last two of the sample are its own.
+        for (text, _) in &ADDED[..9] {
+            let mut sample = Sample::new();
+            let row = sample.tokens.iter().position(|t| t == text.as_bytes()).unwrap();
+            sample.tokens[row] = b"<other>".to_vec();
+            let error = Tokenizer::new(sample.source()).unwrap_err();
+            assert_eq!(error, Error::MissingSpecial { text });
+            let message = format!("tokenizer: required special token is missing: {text}");
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

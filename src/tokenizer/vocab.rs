@@ -233,3 +233,93 @@ fn hex_byte(spelling: &[u8]) -> Option<u8> {
     let digits = std::str::from_utf8(digits).ok().filter(|d| d.len() == 2)?;
     u8::from_str_radix(digits, 16).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::{Tokenizer, fixture::Sample};
+
+    #[test]
+    fn rows_are_read() {
+        let mut sample = Sample::new();
+        sample.tokens.extend([b"<unk>".to_vec(), b"<0x41>".to_vec()]);
+        sample.types.extend([2, 6]);
+        let tokenizer = sample.tokenizer();
+        let find = |spelling: &str| {
+            let row = sample.tokens.iter().position(|t| t == spelling.as_bytes()).unwrap();
+            TokenId(u32::try_from(row).unwrap())
+        };
+        let check = |spelling: &str, bytes: &[u8], visible: &[u8], kind| {
+            let id = find(spelling);
+            assert_eq!(tokenizer.bytes(id), bytes);
+            assert_eq!(tokenizer.visible_bytes(id), visible);
+            assert_eq!(tokenizer.kind(id), kind);
+            assert_eq!(tokenizer.drawable().contains(id), kind != Kind::Unused);
+        };
+        check("Ġt", b" t", b" t", Kind::Normal);
+        check("<|im_end|>", b"<|im_end|>", b"", Kind::Control);
+        check("<think>", b"<think>", b"<think>", Kind::Added);
+        check("[PAD1]", b"[PAD1]", b"", Kind::Unused);
+        check("<unk>", b"<unk>", b"", Kind::Unknown);
+        check("<0x41>", b"A", b"A", Kind::Byte);
+        assert_eq!(tokenizer.vocab_size(), sample.tokens.len());
+        assert_eq!(tokenizer.spelling(find("Ġt")), "Ġt");
+        assert_eq!(tokenizer.spelling(find("<think>")), "<think>");
+        // The letter keeps its own row.
+        assert_eq!(tokenizer.encode_text(b"A"), [TokenId(0x41)]);
+        let beyond = TokenId(u32::MAX);
+        assert_eq!(tokenizer.bytes(beyond), b"");
+        assert_eq!(tokenizer.kind(beyond), Kind::Unused);
+        assert!(!tokenizer.is_end(beyond) && !tokenizer.drawable().contains(beyond));
+    }
+
+    /// The message of a vocabulary that was damaged.
+    fn check(damage: impl FnOnce(&mut Sample), expected: &str) {
+        let mut sample = Sample::new();
+        damage(&mut sample);
+        let error = Tokenizer::new(sample.source()).unwrap_err();
+        assert_eq!(error.to_string(), format!("tokenizer: {expected}"));
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let rows = Sample::new().tokens.len();
+        check(|s| s.types.push(1), &format!("{rows} tokens but {} token types", rows + 1));
+        check(|s| s.types.truncate(7), &format!("{rows} tokens but 7 token types"));
+        check(
+            |s| {
+                s.tokens.clear();
+                s.types.clear();
+            },
+            "expected 1 to 4194304 tokens, got 0",
+        );
+        check(|s| s.types[3] = 0, "token 3 has type 0, expected 1 to 6");
+        check(|s| s.tokens[9] = vec![b'x'; 1025], "token 9 has 1025 bytes, expected at most 1024");
+        check(
+            |s| s.tokens[9] = b"a b".to_vec(),
+            "token 9 `a b` is not spelled in the byte alphabet",
+        );
+        check(|s| s.tokens[0x41] = b"AA".to_vec(), "no token for the byte 0x41");
+        let merge = |text: &'static str| move |s: &mut Sample| s.merges[2] = text.into();
+        let shape = "expected two spellings with a space between them";
+        for text in ["ab", "", " b", "a "] {
+            check(merge(text), &format!("merge 2 `{text}`: {shape}"));
+        }
+        check(merge("a b c"), "merge 2 `a b c`: not spelled in the byte alphabet");
+        check(merge("q q"), "merge 2 `q q`: a part or the result is no token");
+        check(merge("qq q"), "merge 2 `qq q`: a part or the result is no token");
+    }
+
+    #[test]
+    fn ids_of_the_file_must_be_rows() {
+        let sample = Sample::new();
+        let rows = u32::try_from(sample.tokens.len()).unwrap();
+        let eos = |id| Tokenizer::new(VocabSource { eos: Some(id), ..sample.source() });
+        assert!(eos(rows - 3).unwrap().is_end(TokenId(rows - 3)));
+        assert_eq!(
+            eos(rows).unwrap_err().to_string(),
+            format!("tokenizer: tokenizer.ggml.eos_token_id is {rows}, expected less than {rows}")
+        );
+        assert!(Tokenizer::new(VocabSource { bos: Some(rows), ..sample.source() }).is_err());
+    }
+}
