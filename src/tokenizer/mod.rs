@@ -30,7 +30,7 @@ pub use encode::{MarkedText, Tokenizer};
 pub use error::Error;
 pub use mask::TokenMask;
 pub use prompt::{MarkedIds, Segment};
-pub use special::Special;
+pub use special::{ADDED_TOKENS, Special};
 pub use split::pieces;
 pub use token::{Kind, TokenId};
 pub use vocab::VocabSource;

@@ -48,11 +48,11 @@ impl Special {
 /// Rows of the published vocabulary.
 const PUBLISHED_ROWS: usize = 248_320;
 
-/// Its first added token.
+/// The first added token there.
 const PUBLISHED_FIRST: u32 = 248_044;
 
-/// Its added tokens, in order (model.md 6.4).
-const PUBLISHED: [&str; 33] = [
+/// The added tokens of the model family, in the order of their ids (model.md 6.4).
+pub const ADDED_TOKENS: [&str; 33] = [
     "<|endoftext|>",
     "<|im_start|>",
     "<|im_end|>",
@@ -94,7 +94,7 @@ pub(super) fn check_published(vocab: &Vocab) -> Result<(), Error> {
     if vocab.len() != PUBLISHED_ROWS {
         return Ok(());
     }
-    for (row, expected) in (PUBLISHED_FIRST..).zip(PUBLISHED) {
+    for (row, expected) in (PUBLISHED_FIRST..).zip(ADDED_TOKENS) {
         let id = TokenId(row);
         if vocab.bytes(id) != expected.as_bytes() || !vocab.kind(id).is_added() {
             let found = match vocab.kind(id) {
