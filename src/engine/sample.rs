@@ -158,7 +158,8 @@ impl Limits {
         Self {
             max,
             temperature: p.temperature,
-            min_p: p.min_p.clamp(0.0, 1.0),
+            // A NaN is no limit.
+            min_p: if p.min_p > 0.0 { p.min_p.min(1.0) } else { 0.0 },
             top_p: (p.top_p > 0.0 && p.top_p < 1.0).then_some(f64::from(p.top_p)),
         }
     }
@@ -172,7 +173,9 @@ impl Limits {
     fn logit_floor(&self) -> f32 {
         // The margin is far above the rounding of the product and of the exponential.
         let below = self.temperature * (self.min_p.ln() - 0.01);
-        self.max + below - 1e-5 * (self.max.abs() + below.abs())
+        let floor = self.max + below - 1e-5 * (self.max.abs() + below.abs());
+        // A temperature next to zero leaves no margin; the best token stays all the same.
+        floor.min(self.max.next_down())
     }
 
     /// Weight of all allowed rows.

@@ -145,8 +145,8 @@ impl Tokenizer {
         encoder.finish()
     }
 
-    /// Ids of what a prompt has from byte `start` on, for a prefix whose ids are known already. `None` when an
-    /// added token begins before `start` and ends after it: such a prefix is none of this prompt.
+    /// Ids of what a prompt has from byte `start` on, for a prefix whose ids are known already. `None` when
+    /// `start` is inside an added token or beyond the end: such a prefix is none of this prompt.
     pub fn encode_prompt_from(&self, segments: &[Segment<'_>], start: usize) -> Option<MarkedIds> {
         let mut encoder = Encoder::new(self, start);
         encoder.segments(segments);

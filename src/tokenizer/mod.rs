@@ -1,7 +1,7 @@
 //! Byte-level BPE of the `qwen35` vocabulary: text to ids and back (model.md 6).
 //!
-//! Text becomes ids in three steps: added tokens cut control text into runs ([`special`]), the pre-tokenizer cuts
-//! a run into pieces ([`split`]), and merging turns a piece into vocabulary rows ([`bpe`]). Every byte string can
+//! Text becomes ids in three steps: added tokens cut control text into runs (`special`), the pre-tokenizer cuts
+//! a run into pieces (`split`), and merging turns a piece into vocabulary rows (`bpe`). Every byte string can
 //! be encoded, valid UTF-8 or not, and decodes to the same bytes.
 //!
 //! Deliberately absent: normalisation (a matter of message text, before rendering), files (the vocabulary comes

@@ -90,9 +90,9 @@ impl<'a> Encoder<'a> {
         self.at += len;
     }
 
-    /// Whether an added token straddles the end of the skipped bytes.
+    /// Whether the skipped bytes end inside an added token or beyond what was read.
     pub(super) fn is_cut(&self) -> bool {
-        self.cut
+        self.cut || self.at < self.start
     }
 
     /// Tokenizes one run.
@@ -170,7 +170,7 @@ mod tests {
         let all = tokenizer.encode_prompt_marked(&prompt);
         assert_eq!(all.markers, [0, 17]);
         assert_eq!(tokenizer.encode_prompt_from(&prompt, 0), Some(all.clone()));
-        for start in (1..7).chain(18..25) {
+        for start in (1..7).chain(18..25).chain(28..30) {
             assert_eq!(tokenizer.encode_prompt_from(&prompt, start), None, "{start}");
         }
         for start in (7..18).chain(25..28) {

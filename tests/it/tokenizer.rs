@@ -256,7 +256,10 @@ const MIX: [&str; 12] = [
 
 #[test]
 fn pieces_equal_the_official_expression() {
-    let expression = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let expression = concat!(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
+        r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    );
     let official = fancy_regex::Regex::new(expression).unwrap();
     let mix = MIX.map(|chars| chars.chars().collect::<Vec<char>>());
     let mut rng = Rng::new(36);

@@ -117,6 +117,21 @@ fn nothing_to_draw_is_an_error() {
 }
 
 #[test]
+fn absurd_parameters_still_draw() {
+    let absurd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e-45, 0.0, -0.0];
+    let rows = [[0.0, 0.0, -1.0], [f32::MAX, f32::MIN, 0.0], [1e-45, 0.0, -1e-45]];
+    for logits in rows {
+        for (temperature, top_p, min_p) in
+            absurd.iter().flat_map(|t| absurd.iter().flat_map(move |p| absurd.map(|m| (*t, *p, m))))
+        {
+            for top_k in [0, 1, usize::MAX] {
+                draw(&logits, SamplerParams { temperature, top_k, top_p, min_p }, 3);
+            }
+        }
+    }
+}
+
+#[test]
 fn draws_are_fixed_for_ever() {
     let logits: Vec<f32> = (0..101u8).map(|i| f32::from(i) * 37.0 % 101.0 / 10.0).collect();
     let check = |params, expected: [usize; 16]| assert_eq!(draw(&logits, params, 16), expected);
