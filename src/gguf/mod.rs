@@ -12,6 +12,9 @@ mod tensor;
 mod value;
 mod write;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::{Error, Problem};
 pub use read::{File, MAX_NESTING};
 pub use tensor::Tensor;
