@@ -262,6 +262,11 @@ struct HeaderReader<'a> {
 }
 
 impl<'a> HeaderReader<'a> {
+    fn take(&mut self, len: u64) -> Result<&'a [u8], Truncated> {
+        // A length beyond the address space is beyond the file too.
+        self.r.take(usize::try_from(len).unwrap_or(usize::MAX))
+    }
+
     fn u32(&mut self, what: &str) -> Result<u32, Problem> {
         self.r.u32().map_err(|t| truncated(t, what.to_owned()))
     }
@@ -286,7 +291,7 @@ impl<'a> HeaderReader<'a> {
         if len > MAX_NAME_BYTES {
             return Err(bad("it is longer than 65,535 bytes"));
         }
-        let bytes = self.r.take(len as usize).map_err(|t| truncated(t, what.to_owned()))?;
+        let bytes = self.take(len).map_err(|t| truncated(t, what.to_owned()))?;
         std::str::from_utf8(bytes).map_err(|_| bad("it is not UTF-8"))
     }
 
@@ -310,15 +315,27 @@ impl<'a> HeaderReader<'a> {
             ValueType::Bool => self.skip_bools(key, 1),
             ValueType::String => self.skip_string(key),
             ValueType::Array => self.skip_array(key, depth),
-            _ => {
-                let size = ty.fixed_bytes().expect("all but strings and arrays have a fixed size");
-                self.r.take(size).map(|_| ()).map_err(|t| in_key(t, key))
-            }
+            ValueType::U8
+            | ValueType::I8
+            | ValueType::U16
+            | ValueType::I16
+            | ValueType::U32
+            | ValueType::I32
+            | ValueType::F32
+            | ValueType::U64
+            | ValueType::I64
+            | ValueType::F64 => self.skip_numbers(key, ty, 1),
         }
     }
 
-    fn skip_bools(&mut self, key: &str, count: usize) -> Result<(), Problem> {
-        let bytes = self.r.take(count).map_err(|t| in_key(t, key))?;
+    fn skip_numbers(&mut self, key: &str, ty: ValueType, count: u64) -> Result<(), Problem> {
+        let size = ty.fixed_bytes().expect("numbers have a fixed size") as u64;
+        let len = count.saturating_mul(size);
+        self.take(len).map(|_| ()).map_err(|t| in_key(t, key))
+    }
+
+    fn skip_bools(&mut self, key: &str, count: u64) -> Result<(), Problem> {
+        let bytes = self.take(count).map_err(|t| in_key(t, key))?;
         bytes
             .iter()
             .find(|&&b| b > 1)
@@ -333,7 +350,7 @@ impl<'a> HeaderReader<'a> {
             }
             return Err(Problem::StringSize { key: shown(key.as_bytes()), bytes });
         }
-        self.r.take(bytes as usize).map(|_| ()).map_err(|t| in_key(t, key))
+        self.take(bytes).map(|_| ()).map_err(|t| in_key(t, key))
     }
 
     fn skip_array(&mut self, key: &str, depth: usize) -> Result<(), Problem> {
@@ -354,10 +371,19 @@ impl<'a> HeaderReader<'a> {
             });
         }
         match element {
-            ValueType::Bool => self.skip_bools(key, total as usize),
+            ValueType::Bool => self.skip_bools(key, count),
             ValueType::String => (0..count).try_for_each(|_| self.skip_string(key)),
             ValueType::Array => (0..count).try_for_each(|_| self.skip_array(key, depth + 1)),
-            _ => self.r.take(total as usize).map(|_| ()).map_err(|t| in_key(t, key)),
+            ValueType::U8
+            | ValueType::I8
+            | ValueType::U16
+            | ValueType::I16
+            | ValueType::U32
+            | ValueType::I32
+            | ValueType::F32
+            | ValueType::U64
+            | ValueType::I64
+            | ValueType::F64 => self.skip_numbers(key, element, count),
         }
     }
 

@@ -147,7 +147,7 @@ fn typed_access_names_key_and_types() {
     );
     check(
         meta.strings("numbers").map(drop).unwrap_err(),
-        "f.gguf: expected numbers to be array of string, got array array of 2 i32",
+        "f.gguf: expected numbers to be array of string, got array of 2 i32",
     );
 }
 
@@ -177,7 +177,7 @@ impl Raw {
     }
 
     fn tensor(self, name: &str, dims: &[u64], ty: u32, offset: u64) -> Self {
-        let this = self.str(name).u32(dims.len() as u32);
+        let this = self.str(name).u32(u32::try_from(dims.len()).unwrap());
         dims.iter().fold(this, |this, &d| this.u64(d)).u32(ty).u64(offset)
     }
 

@@ -323,7 +323,9 @@ impl Metadata {
     }
 
     fn wrong_type(&self, key: &str, expected: &'static str, found: Value<'_>) -> Error {
-        let found = format!("{} {}", found.ty().name(), found.describe());
+        let is_array = found.ty() == ValueType::Array;
+        let prefix = if is_array { String::new() } else { format!("{} ", found.ty().name()) };
+        let found = prefix + &found.describe();
         self.error(Problem::KeyType { key: key.to_owned(), expected, found })
     }
 

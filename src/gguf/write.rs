@@ -110,7 +110,9 @@ impl Header {
         if !alignment.is_power_of_two() || alignment < 8 {
             return bad(format!("alignment {alignment} is no power of two of at least 8"));
         }
-        if let Some(t) = self.tensors.iter().find(|t| t.bytes == u64::MAX || t.bytes == 0) {
+        let fits =
+            |t: &TensorPlan| (1..=8).contains(&t.dims.len()) && t.bytes > 0 && t.bytes < u64::MAX;
+        if let Some(t) = self.tensors.iter().find(|t| !fits(t)) {
             return bad(format!(
                 "tensor {} cannot have dimensions {:?} as {}",
                 t.name, t.dims, t.ty
@@ -118,9 +120,9 @@ impl Header {
         }
         let names = |i: usize| self.tensors[i].name.as_str();
         super::read::sorted_index(self.tensors.len(), names)
-            .or_else(|name| Err(Problem::DuplicateTensor(name.to_owned())))?;
+            .map_err(|name| Problem::DuplicateTensor(name.to_owned()))?;
         super::read::sorted_index(self.keys.len(), |i| self.keys[i].as_str())
-            .or_else(|key| Err(Problem::DuplicateKey(key.to_owned())))?;
+            .map_err(|key| Problem::DuplicateKey(key.to_owned()))?;
         Ok(())
     }
 
@@ -135,16 +137,23 @@ impl Header {
         let mut offset = 0u64;
         for t in &self.tensors {
             put_string(&mut out, t.name.as_bytes());
-            out.extend((t.dims.len() as u32).to_le_bytes());
+            let rank = u32::try_from(t.dims.len()).expect("checked: at most eight");
+            out.extend(rank.to_le_bytes());
             t.dims.iter().for_each(|d| out.extend(d.to_le_bytes()));
             out.extend(t.ty.gguf().to_le_bytes());
             out.extend(offset.to_le_bytes());
             offset = (offset + t.bytes).next_multiple_of(self.alignment());
         }
-        let aligned = (out.len() as u64).next_multiple_of(self.alignment());
-        out.resize(aligned as usize, 0);
+        let padding = padding(out.len() as u64, self.alignment());
+        out.extend(padding);
         out
     }
+}
+
+/// Zeros from `len` to the next multiple of the alignment.
+fn padding(len: u64, alignment: u64) -> Vec<u8> {
+    let missing = len.next_multiple_of(alignment) - len;
+    vec![0; usize::try_from(missing).expect("less than an alignment, which is a u32")]
 }
 
 fn put_string(out: &mut Vec<u8>, s: &[u8]) {
@@ -261,8 +270,7 @@ impl<W: Write> Writer<W> {
         self.out.write_all(data).map_err(io)?;
         self.written += data.len() as u64;
         if self.written == bytes {
-            let padding = bytes.next_multiple_of(self.alignment) - bytes;
-            self.out.write_all(&vec![0; padding as usize]).map_err(io)?;
+            self.out.write_all(&padding(bytes, self.alignment)).map_err(io)?;
             self.done += 1;
             self.written = 0;
         }

@@ -1,6 +1,7 @@
 //! Why a GGUF file is not a model that this program runs. Every message names the file, the key or
 //! tensor, what was expected and what was found.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use crate::gguf;
@@ -154,7 +155,7 @@ pub enum Invalid {
 }
 
 impl Invalid {
-    pub(super) fn key(key: &str, expected: impl ToString, found: impl ToString) -> Self {
+    pub(super) fn key(key: &str, expected: impl Display, found: impl Display) -> Self {
         Self::Key { key: key.to_owned(), expected: expected.to_string(), found: found.to_string() }
     }
 }

@@ -115,10 +115,8 @@ impl Model {
     /// Bits of a routed expert's weights as cache files record them: by the gates of layer 0,
     /// whatever `general.file_type` says.
     pub fn expert_bits(&self) -> u8 {
-        match self.weights.layers[0].moe.gate.ty {
-            TensorType::Q8_0 => 8,
-            TensorType::Q4_K => 4,
-            _ => 2,
-        }
+        let wider = [(TensorType::Q8_0, 8), (TensorType::Q4_K, 4)];
+        let found = wider.iter().find(|(ty, _)| *ty == self.weights.layers[0].moe.gate.ty);
+        found.map_or(2, |&(_, bits)| bits)
     }
 }

@@ -9,9 +9,9 @@
 //! | `Q36 model 1\n` | so that no other hash can be mistaken for one |
 //! | u64 | number of tensors |
 //! | for each tensor, by name (byte order): | so that rewriting a file in another order changes nothing |
-//! | u32, bytes | length of the name, name |
+//! | u64, bytes | length of the name, name |
 //! | u32 | storage type, GGUF number |
-//! | u32, u64 each | number of dimensions without trailing ones, dimensions, fastest first |
+//! | u64, u64 each | number of dimensions without trailing ones, dimensions, fastest first |
 //! | bytes | the `min(4096, size)` bytes from `(size - min(4096, size)) / 2` of the data |
 //! | u64; u64, bytes each | number of tokens; length, spelling |
 //! | u64; i32 each | number of token types; types |
@@ -31,14 +31,18 @@ pub(super) fn of(file: &File) -> [u8; 20] {
     let mut tensors: Vec<&Tensor> = file.tensors().iter().collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     // The samples are scattered over the file: ask for all before waiting for the first.
-    tensors.iter().for_each(|t| file.prefetch_range(sample(t)));
+    for t in &tensors {
+        file.prefetch_range(sample(t));
+    }
     hash.update((tensors.len() as u64).to_le_bytes());
     for t in tensors {
-        hash.update((t.name.len() as u32).to_le_bytes());
+        hash.update((t.name.len() as u64).to_le_bytes());
         hash.update(t.name.as_bytes());
         hash.update(t.ty.gguf().to_le_bytes());
-        hash.update((t.shape().len() as u32).to_le_bytes());
-        t.shape().iter().for_each(|d| hash.update(d.to_le_bytes()));
+        hash.update((t.shape().len() as u64).to_le_bytes());
+        for d in t.shape() {
+            hash.update(d.to_le_bytes());
+        }
         let (offset, len) = sample(t);
         hash.update(file.bytes(offset, len));
     }
@@ -65,7 +69,9 @@ fn tokenizer(file: &File, hash: &mut Sha1) {
     strings("tokenizer.ggml.tokens", hash);
     let types = meta.i32s("tokenizer.ggml.token_type").unwrap_or_default();
     hash.update((types.len() as u64).to_le_bytes());
-    types.iter().for_each(|t| hash.update(t.to_le_bytes()));
+    for t in types {
+        hash.update(t.to_le_bytes());
+    }
     strings("tokenizer.ggml.merges", hash);
 }
 

@@ -27,7 +27,7 @@ pub enum Role {
     Beta,
     /// Recurrent: convolution taps, oldest first, of each channel.
     Conv,
-    /// Recurrent: -exp(A_log) of each value head.
+    /// Recurrent: `-exp(A_log)` of each value head.
     A,
     /// Recurrent: bias of the decay of each value head.
     Dt,

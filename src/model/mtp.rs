@@ -37,14 +37,14 @@ pub struct Mtp {
 impl Mtp {
     /// Opens the file and checks that it fits a main model of this shape.
     pub fn open(path: &Path, shape: &Shape) -> Result<Self, Error> {
-        Self::from_file(Arc::new(File::open(path)?), shape)
+        Self::from_file(&Arc::new(File::open(path)?), shape)
     }
 
     /// Checks a file that is open.
-    pub fn from_file(file: Arc<File>, shape: &Shape) -> Result<Self, Error> {
+    pub fn from_file(file: &Arc<File>, shape: &Shape) -> Result<Self, Error> {
         let expected = mtp_file(shape);
         for tensor in &expected {
-            find(&file, shape, tensor).map_err(|problem| Error::mtp(file.path(), problem))?;
+            find(file, shape, tensor).map_err(|problem| Error::mtp(file.path(), problem))?;
         }
         // Optional parts of other converters would change the result if they were ignored.
         let known = |name: &str| expected.iter().any(|e| e.name() == name);
@@ -53,9 +53,9 @@ impl Mtp {
             let problem = Invalid::key("tensor count", expected.len(), found);
             return Err(Error::mtp(file.path(), problem));
         }
-        let binder = Binder::new(&file, shape, Error::mtp);
+        let binder = Binder::new(file, shape, Error::mtp);
         let part = binder.part(Some(shape.layers));
-        let mtp = Self {
+        Ok(Self {
             attn_norm: part.vector(Role::AttnNorm)?,
             post_norm: part.vector(Role::PostNorm)?,
             attention: part.attention()?,
@@ -64,9 +64,8 @@ impl Mtp {
             embedding_norm: part.vector(Role::EmbeddingNorm)?,
             hidden_norm: part.vector(Role::HiddenNorm)?,
             head_norm: part.vector(Role::HeadNorm)?,
-            file: Arc::clone(&file),
-        };
-        Ok(mtp)
+            file: Arc::clone(file),
+        })
     }
 }
 

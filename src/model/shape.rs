@@ -1,6 +1,8 @@
 //! The dimensions of a model, from its metadata (model.md 1.3). Values are free; relations between
 //! them and the limits of the kernels are checked here, once.
 
+use std::fmt::Display;
+
 use super::error::{Error, Invalid};
 use crate::gguf::{File, Metadata, Value};
 use crate::quant::TensorType;
@@ -71,8 +73,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Reads and checks the dimensions of a main model file. The vocabulary is as large as the list
-    /// of tokens or, in a file without one, as the embedding.
+    /// Reads and checks the dimensions of a main model file. The vocabulary is as large as the
+    /// embedding; the list of tokens is compared with it later.
     pub fn from_file(file: &File) -> Result<Self, Error> {
         let mut keys = Keys { meta: file.metadata(), file };
         let nextn = keys.optional("nextn_predict_layers")?.unwrap_or(0);
@@ -203,13 +205,13 @@ impl Shape {
 
 fn vocab(file: &File) -> Result<usize, Error> {
     const KEY: &str = "tokenizer.ggml.tokens";
-    let rows = || file.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied());
-    let listed = file.metadata().array(KEY).map(|a| a.count());
-    let count = listed.ok().or_else(rows).unwrap_or(0);
+    let rows = file.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied());
+    let listed = || file.metadata().array(KEY).map(|a| a.count());
+    let count = rows.map_or_else(listed, Ok)?;
     let fits = usize::try_from(count).ok().filter(|n| (1..=MAX_VOCAB).contains(n));
     fits.ok_or_else(|| {
-        let rule = format!("an array of 1 to {MAX_VOCAB} tokens");
-        Error::model(file.path(), Invalid::key(KEY, rule, count))
+        let rule = format!("1 to {MAX_VOCAB} rows of token_embd.weight");
+        Error::model(file.path(), Invalid::key("vocabulary", rule, count))
     })
 }
 
@@ -224,7 +226,7 @@ impl Keys<'_> {
         format!("qwen35moe.{key}")
     }
 
-    fn fail(&self, key: &str, expected: impl ToString, found: impl ToString) -> Error {
+    fn fail(&self, key: &str, expected: impl Display, found: impl Display) -> Error {
         Error::model(self.file.path(), Invalid::key(&Self::full(key), expected, found))
     }
 

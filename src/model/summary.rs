@@ -30,7 +30,9 @@ impl Total {
 /// Over all tensors.
 pub fn total(tensors: &[Tensor]) -> Total {
     let mut sum = Total::default();
-    tensors.iter().for_each(|t| sum.add(t));
+    for t in tensors {
+        sum.add(t);
+    }
     sum
 }
 

@@ -66,7 +66,7 @@ pub struct Recurrent {
     pub beta: Matrix,
     /// Convolution: `conv_taps` floats for each of `conv_channels`, oldest tap first.
     pub conv: Vector,
-    /// -exp(A_log): `value_heads`.
+    /// `-exp(A_log)`: `value_heads`.
     pub a: Vector,
     /// Bias of the decay: `value_heads`.
     pub dt: Vector,

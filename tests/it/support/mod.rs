@@ -4,6 +4,7 @@
 mod paths;
 mod process;
 mod skip;
+pub(crate) mod tiny;
 
 pub(crate) use paths::{fixture, repo, temp_dir, tiny_model};
 pub(crate) use process::q36;
