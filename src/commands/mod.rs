@@ -5,6 +5,7 @@ mod devices;
 mod doctor;
 mod failure;
 mod help;
+pub mod inspect;
 mod man;
 pub mod paths;
 mod run;

@@ -228,12 +228,16 @@ fn byte_order_hint(version: u32) -> &'static str {
     if version.swap_bytes() <= 16 { " (a big-endian file)" } else { "" }
 }
 
-/// A name from a file as it may be shown: control characters escaped, at most 100 characters.
-pub(super) fn shown(name: &[u8]) -> String {
+/// Bytes of a file as they may be shown: control characters and the like escaped, at most 100
+/// characters, so that a hostile file cannot write to a terminal.
+pub fn printable(bytes: &[u8]) -> String {
     const MAX_SHOWN: usize = 100;
-    let text = String::from_utf8_lossy(&name[..name.len().min(4 * MAX_SHOWN)]);
-    let mut out: String = text.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().count() > MAX_SHOWN || name.len() > 4 * MAX_SHOWN {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MAX_SHOWN)]);
+    let mut out = String::new();
+    for c in text.chars().take(MAX_SHOWN) {
+        if c == '\'' { out.push(c) } else { out.extend(c.escape_debug()) }
+    }
+    if text.chars().count() > MAX_SHOWN || bytes.len() > 4 * MAX_SHOWN {
         out.push('…');
     }
     out

@@ -15,7 +15,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Error, Problem};
+pub use error::{Error, Problem, printable};
 pub use read::{File, MAX_NESTING};
 pub use tensor::Tensor;
 pub use value::{Array, Metadata, Strings, Value, ValueType};

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{Error, Problem, shown};
+use super::error::{Error, Problem, printable};
 use super::map::Storage;
 use super::tensor::{Tensor, foreign_type, size_bytes};
 use super::value::{Entry, Metadata, ValueType};
@@ -198,7 +198,7 @@ fn parse(path: &Path, storage: &Arc<Storage>) -> Result<File, Problem> {
     }
     check_overlap(&tensors)?;
     let by_name = sorted_index(tensors.len(), |i| tensors[i].name.as_str())
-        .map_err(|name| Problem::DuplicateTensor(shown(name.as_bytes())))?;
+        .map_err(|name| Problem::DuplicateTensor(printable(name.as_bytes())))?;
     let metadata = Metadata::new(path, Arc::clone(storage), entries)?;
     let storage = Arc::clone(storage);
     let path = path.to_path_buf();
@@ -227,7 +227,7 @@ fn alignment(bytes: &[u8], entries: &[Entry]) -> Result<u64, Problem> {
 
 /// Turns the offset within the data section into one within the file.
 fn place(t: &mut Tensor, data_start: u64, alignment: u64, size: u64) -> Result<(), Problem> {
-    let name = || shown(t.name.as_bytes());
+    let name = || printable(t.name.as_bytes());
     let offset = t.offset;
     if !offset.is_multiple_of(alignment) {
         return Err(Problem::Misaligned { name: name(), offset, alignment });
@@ -249,8 +249,8 @@ fn check_overlap(tensors: &[Tensor]) -> Result<(), Problem> {
     let clash = by_offset.windows(2).find(|w| w[0].offset + w[0].bytes > w[1].offset);
     clash.map_or(Ok(()), |w| {
         Err(Problem::Overlap {
-            first: shown(w[0].name.as_bytes()),
-            second: shown(w[1].name.as_bytes()),
+            first: printable(w[0].name.as_bytes()),
+            second: printable(w[1].name.as_bytes()),
             at: w[1].offset,
         })
     })
@@ -305,7 +305,7 @@ impl<'a> HeaderReader<'a> {
 
     fn value_type(&mut self, key: &str) -> Result<ValueType, Problem> {
         let found = self.r.u32().map_err(|t| in_key(t, key))?;
-        let unknown = || Problem::ValueType { key: shown(key.as_bytes()), found };
+        let unknown = || Problem::ValueType { key: printable(key.as_bytes()), found };
         ValueType::from_gguf(found).ok_or_else(unknown)
     }
 
@@ -339,7 +339,7 @@ impl<'a> HeaderReader<'a> {
         bytes
             .iter()
             .find(|&&b| b > 1)
-            .map_or(Ok(()), |&found| Err(Problem::Bool { key: shown(key.as_bytes()), found }))
+            .map_or(Ok(()), |&found| Err(Problem::Bool { key: printable(key.as_bytes()), found }))
     }
 
     fn skip_string(&mut self, key: &str) -> Result<(), Problem> {
@@ -348,18 +348,18 @@ impl<'a> HeaderReader<'a> {
             if bytes > self.r.remaining() as u64 {
                 return Err(in_key(Truncated { at: self.size }, key));
             }
-            return Err(Problem::StringSize { key: shown(key.as_bytes()), bytes });
+            return Err(Problem::StringSize { key: printable(key.as_bytes()), bytes });
         }
         self.take(bytes).map(|_| ()).map_err(|t| in_key(t, key))
     }
 
     fn skip_array(&mut self, key: &str, depth: usize) -> Result<(), Problem> {
         if depth >= MAX_NESTING {
-            return Err(Problem::Nesting { key: shown(key.as_bytes()) });
+            return Err(Problem::Nesting { key: printable(key.as_bytes()) });
         }
         let element = self.value_type(key)?;
         let count = self.r.u64().map_err(|t| in_key(t, key))?;
-        let too_large = || Problem::ArraySize { key: shown(key.as_bytes()), count };
+        let too_large = || Problem::ArraySize { key: printable(key.as_bytes()), count };
         // Strings take a length each, inner arrays a type and a count.
         let min_bytes = element.fixed_bytes().unwrap_or(8) as u64;
         let total = count.checked_mul(min_bytes).ok_or_else(too_large)?;
@@ -391,7 +391,7 @@ impl<'a> HeaderReader<'a> {
     fn tensor(&mut self, index: u64) -> Result<Tensor, Problem> {
         let what = format!("tensor {index}");
         let raw_name = self.name(&what)?;
-        let name = || shown(raw_name.as_bytes());
+        let name = || printable(raw_name.as_bytes());
         let rank = self.u32(&what)?;
         if rank == 0 || rank > MAX_RANK {
             return Err(Problem::Rank { name: name(), found: rank });
@@ -420,5 +420,5 @@ impl<'a> HeaderReader<'a> {
 }
 
 fn in_key(t: Truncated, key: &str) -> Problem {
-    truncated(t, format!("key {}", shown(key.as_bytes())))
+    truncated(t, format!("key {}", printable(key.as_bytes())))
 }

@@ -283,7 +283,7 @@ fn rejects_bad_tensors() {
 fn every_truncation_is_an_error() {
     let whole = small();
     let end = File::parse("f", &whole).unwrap().tensors().iter().map(|t| t.offset + t.bytes).max();
-    for len in 0..end.unwrap() as usize {
+    for len in 0..usize::try_from(end.unwrap()).unwrap() {
         assert!(File::parse("f", &whole[..len]).is_err(), "{len} bytes");
     }
 }

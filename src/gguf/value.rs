@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::error::{Error, Problem, shown};
+use super::error::{Error, Problem, printable};
 use super::map::Storage;
 use crate::util::bytes::{Reader, Truncated};
 
@@ -140,7 +140,7 @@ impl<'a> Value<'a> {
             Self::F32(v) => format!("{v:?}"),
             Self::F64(v) => format!("{v:?}"),
             Self::Bool(v) => v.to_string(),
-            Self::String(v) => format!("\"{}\"", shown(v)),
+            Self::String(v) => format!("\"{}\"", printable(v)),
             Self::Array(v) => format!("array of {} {}", v.count, v.element.name()),
             Self::U8(_)
             | Self::I8(_)
@@ -273,7 +273,7 @@ impl Metadata {
         entries: Vec<Entry>,
     ) -> Result<Self, Problem> {
         let by_key = super::read::sorted_index(entries.len(), |i| entries[i].key.as_str())
-            .map_err(|key| Problem::DuplicateKey(shown(key.as_bytes())))?;
+            .map_err(|key| Problem::DuplicateKey(printable(key.as_bytes())))?;
         Ok(Self { file: file.to_path_buf(), storage, entries, by_key })
     }
 

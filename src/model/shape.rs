@@ -3,6 +3,8 @@
 
 use std::fmt::Display;
 
+use serde::Serialize;
+
 use super::error::{Error, Invalid};
 use crate::gguf::{File, Metadata, Value};
 use crate::quant::TensorType;
@@ -26,7 +28,7 @@ const ACTIVATION_BLOCK: usize = 256;
 const NARROW_BLOCK: usize = 32;
 
 /// The dimensions of a model. Every value has been checked against the others.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shape {
     /// Layers, without an MTP block.
     pub layers: usize,

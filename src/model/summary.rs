@@ -150,7 +150,7 @@ pub(super) mod tests {
             };
             let dims = e.role.dims(&shape);
             let rows: u64 = dims[1..].iter().product();
-            let bytes = ty.row_bytes(dims[0] as usize).unwrap() as u64 * rows;
+            let bytes = ty.row_bytes(usize::try_from(dims[0]).unwrap()).unwrap() as u64 * rows;
             Tensor { name: e.name(), dims, ty, offset: 0, bytes }
         };
         list.into_iter().map(tensor).collect()

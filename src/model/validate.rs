@@ -5,7 +5,7 @@ use super::error::{Error, Invalid};
 use super::layout::Expected;
 use super::mtp::is_mtp_file;
 use super::shape::Shape;
-use crate::gguf::{File, Metadata, Tensor};
+use crate::gguf::{File, Metadata, Tensor, printable};
 
 const ARCHITECTURE: &str = "qwen35moe";
 
@@ -21,7 +21,7 @@ pub(super) fn check_header(file: &File) -> Result<Shape, Error> {
     }
     let found = meta.str("general.architecture")?;
     if found != ARCHITECTURE {
-        return fail(Invalid::Architecture { found: found.escape_debug().to_string() });
+        return fail(Invalid::Architecture { found: printable(found.as_bytes()) });
     }
     let shape = Shape::from_file(file)?;
     let (expected, found) = (shape.tensor_count() as u64, file.tensors().len() as u64);
@@ -75,7 +75,7 @@ pub(super) fn check_tokenizer(file: &File, shape: &Shape) -> Result<(), Error> {
     for (key, expected) in [("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "qwen35")] {
         let found = meta.str(key)?;
         if found != expected {
-            return fail(Invalid::key(key, expected, found.escape_debug()));
+            return fail(Invalid::key(key, expected, printable(found.as_bytes())));
         }
     }
     let tokens = meta.strings("tokenizer.ggml.tokens")?.len();
@@ -102,8 +102,7 @@ fn check_id(file: &File, meta: &Metadata, key: &str, expected: &str) -> Result<(
     if found == Some(expected.as_bytes()) {
         return Ok(());
     }
-    let found =
-        found.map_or("nothing".into(), |f| String::from_utf8_lossy(f).escape_debug().to_string());
+    let found = found.map_or_else(|| "nothing".into(), printable);
     let text = format!("expected id {id} = {expected}, got {found} ({key})");
     Err(Error::model(file.path(), Invalid::Tokenizer(text)))
 }

@@ -1,1 +1,3 @@
 //! Offline work on model files.
+
+pub mod inspect;

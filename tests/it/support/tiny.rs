@@ -109,14 +109,34 @@ impl Tiny {
         std::fs::write(path, self.parts().bytes()).expect("a writable folder");
     }
 
+    /// A main model's file of any size, of which only the header takes room on disk: all weights
+    /// are zeros that were never written.
+    pub(crate) fn write_sparse(&self, path: &Path, change: impl FnOnce(&mut Parts)) {
+        let mut parts = Parts { meta: self.metadata(self.shape.layers), tensors: Vec::new() };
+        change(&mut parts);
+        let mut header = parts.header();
+        for e in layout::main_file(&self.shape) {
+            header.tensor(&e.name(), &e.role.dims(&self.shape), self.storage(e.role));
+        }
+        let bytes: u64 = header.tensors().iter().map(|t| t.bytes.next_multiple_of(32)).sum();
+        let mut file = std::fs::File::create(path).expect("a writable folder");
+        drop(Writer::new(&mut file, header).expect("a sound header"));
+        let len = file.metadata().expect("an open file").len();
+        file.set_len(len + bytes).expect("a file system with sparse files");
+    }
+
+    fn storage(&self, role: Role) -> TensorType {
+        match (role.group(), role) {
+            (Group::RoutedExperts, Role::ExpertDown) => self.experts.1,
+            (Group::RoutedExperts, _) => self.experts.0,
+            _ => role.accepted()[0],
+        }
+    }
+
     fn build(&self, blocks: usize, list: Vec<Expected>) -> Parts {
         let mut rng = Rng::new(self.seed);
         let tensor = |e: Expected| {
-            let ty = match (e.role.group(), e.role) {
-                (Group::RoutedExperts, Role::ExpertDown) => self.experts.1,
-                (Group::RoutedExperts, _) => self.experts.0,
-                _ => e.role.accepted()[0],
-            };
+            let ty = self.storage(e.role);
             let dims = e.role.dims(&self.shape);
             let data = random_data(e.role, ty, &dims, &mut rng);
             Part { name: e.name(), dims, ty, data }
@@ -219,10 +239,15 @@ impl Parts {
         self.tensors.iter_mut().find(|t| t.name == name).expect("a tensor of the model")
     }
 
-    /// The file.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    fn header(&self) -> Header {
         let mut header = Header::new();
         self.meta.iter().for_each(|(key, value)| value.put(key, &mut header));
+        header
+    }
+
+    /// The file.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut header = self.header();
         self.tensors.iter().for_each(|t| header.tensor(&t.name, &t.dims, t.ty));
         let mut writer = Writer::new(Vec::new(), header).expect("a sound header");
         for t in &self.tensors {
