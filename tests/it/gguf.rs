@@ -7,6 +7,7 @@ use q36::gguf::File;
 use q36::model::mtp::Mtp;
 use q36::model::{Mixer, Model};
 use q36::quant::TensorType;
+use q36::util::rng::Rng;
 
 use crate::support::tiny::{Meta, Parts, Tiny};
 use crate::support::{repo, tiny_model};
@@ -289,6 +290,30 @@ fn rejects_mtp_files_that_do_not_fit() {
     );
 }
 
+/// A whole model in memory is copied for each case; its header is where the damage goes.
+#[test]
+fn damaged_headers_never_panic() {
+    let mut tiny = Tiny::default();
+    tiny.shape.experts = 2;
+    let whole = tiny.parts().bytes();
+    let header = usize::try_from(File::parse("m", &whole).unwrap().data_start()).unwrap();
+    let mut rng = Rng::new(7);
+    let mut draw = |n: usize| usize::try_from(rng.next_u64() >> 1).unwrap() % n;
+    let (mut accepted, mut bytes) = (0, whole.clone());
+    for _ in 0..1_000 {
+        let (at, len) = (draw(header - 8), 1 + draw(8));
+        let value = [0, 1, u64::MAX, draw(1 << 20) as u64, 1 << 33][draw(5)].to_le_bytes();
+        bytes[at..at + len].copy_from_slice(&value[..len]);
+        if let Ok(file) = File::parse("m", &bytes)
+            && let Ok(model) = Model::from_file(Arc::new(file))
+        {
+            accepted += usize::from(model.vocabulary().is_ok());
+        }
+        bytes[at..at + len].copy_from_slice(&whole[at..at + len]);
+    }
+    println!("damaged headers: {accepted} of 1000 were still models");
+}
+
 #[test]
 fn fingerprints_tell_models_apart() {
     let of = |parts: &Parts| open(parts).unwrap().fingerprint();
@@ -335,7 +360,8 @@ fn the_published_layout_opens_at_once() {
         start.elapsed()
     };
     let open = (0..5).map(|_| time(&|| drop(Model::open(&path).unwrap()))).min().unwrap();
-    let fingerprint = time(&|| drop(model.fingerprint()));
+    let fingerprint = time(&|| assert_eq!(model.fingerprint().len(), 20));
     println!("733 tensors, 248,320 tokens: open {open:?}, fingerprint {fingerprint:?}");
-    assert!(open.as_millis() < 100, "{open:?}");
+    // A few milliseconds; the bound allows for a busy machine.
+    assert!(open.as_millis() < 250, "{open:?}");
 }
