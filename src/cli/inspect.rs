@@ -8,7 +8,8 @@ use super::values::{self, CacheType};
 const EXAMPLES: &str = "\
 Examples:
   q36 inspect models/q36-tiny.gguf
-  q36 inspect --json model.gguf";
+  q36 inspect --json model.gguf
+  q36 inspect new.gguf --diff old.gguf";
 
 /// Arguments of `q36 inspect`.
 #[derive(Debug, Clone, clap::Args)]
@@ -25,6 +26,14 @@ pub struct InspectArgs {
     /// List every tensor.
     #[arg(long)]
     pub tensors: bool,
+
+    /// Read all weights and look for values that are not finite.
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Compare with another file, tensor by tensor.
+    #[arg(long, value_name = "FILE")]
+    pub diff: Option<PathBuf>,
 
     /// Context of the memory plan in tokens. Default: 32768, or the model's own if that is less.
     #[arg(short = 'c', long, value_name = "N", value_parser = values::positive)]

@@ -104,7 +104,7 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
             unsupported::check(&args, printer)?;
             run::run(&args, &context)
         }
-        Command::Inspect(_) => anyhow::bail!("inspect is not wired yet"),
+        Command::Inspect(args) => inspect::run(&args, &context),
         Command::Devices(args) => devices::run(&args, &context),
         Command::Doctor(args) => doctor::run(&args, &context),
         Command::Completions(args) => completions::run(&args, printer),

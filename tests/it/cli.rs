@@ -322,6 +322,19 @@ fn doctor_says_what_to_do_about_a_missing_and_a_damaged_model() {
 }
 
 #[test]
+fn inspect_takes_the_file_in_either_way() {
+    let model = tiny_model();
+    let path = model.to_str().expect("the repository's path is UTF-8");
+    let by_name = stdout(&["inspect", path, "--json"]);
+    assert_eq!(stdout(&["inspect", "-m", path, "--json"]), by_name);
+    let json: serde_json::Value = serde_json::from_str(&by_name).unwrap();
+    assert!(json.is_object());
+    assert!(stdout(&["inspect", path, "-ctk", "q8_0", "-c", "4096"]).contains("q8_0"));
+    let same = ["inspect", path, "--diff", path, "--verify"];
+    assert!(!stdout(&same).is_empty());
+}
+
+#[test]
 fn devices_answers_with_and_without_a_gpu() {
     stdout(&["devices"]);
     let json: serde_json::Value = serde_json::from_str(&stdout(&["devices", "--json"])).unwrap();
