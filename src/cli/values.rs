@@ -119,7 +119,6 @@ pub fn cache_size(text: &str) -> Result<CacheSize, ValueError> {
 
 /// How the rows of the K or V cache are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(non_camel_case_types, reason = "the names users type")]
 pub enum CacheType {
     /// IEEE half, two bytes a value.
     #[value(name = "f16")]
