@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::plain::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use super::{TensorType, q4_0, q8_0, super_block};
+use super::{TensorType, iq2_search, q2_k, q4_0, q4_k, q8_0, super_block};
 
 /// Whether rows of `ty` can be decoded, and therefore multiplied with.
 pub fn is_supported(ty: TensorType) -> bool {
@@ -28,13 +28,19 @@ pub fn dequantize(ty: TensorType, src: &[u8], dst: &mut [f32]) {
         TensorType::BF16 => decode_halves(src, dst, bf16_to_f32),
         TensorType::Q4_0 => decode_blocks(src, dst, q4_0::decode),
         TensorType::Q8_0 => decode_blocks(src, dst, q8_0::decode),
-        _ => {
-            let unpack = super_block::unpacker(ty)
-                .unwrap_or_else(|| panic!("rows of {ty} cannot be decoded"));
+        TensorType::Q2_K
+        | TensorType::Q4_K
+        | TensorType::Q5_K
+        | TensorType::Q6_K
+        | TensorType::IQ2_XXS => {
+            let unpack = super_block::unpacker(ty).expect("the formats of 256 weights");
             let blocks = src.chunks_exact(ty.block_bytes());
             for (block, out) in blocks.zip(dst.as_chunks_mut().0) {
                 unpack(block).decode(out);
             }
+        }
+        TensorType::I32 | TensorType::Q8_K | TensorType::IQ2_S | TensorType::IQ3_S => {
+            panic!("rows of {ty} cannot be decoded")
         }
     }
 }
@@ -61,7 +67,17 @@ pub fn quantize(
         TensorType::BF16 => encode_halves(x, dst, f32_to_bf16),
         TensorType::Q4_0 => encode_blocks(x, dst, q4_0::encode),
         TensorType::Q8_0 => encode_blocks(x, dst, q8_0::encode),
-        _ => return Err(Error::Unsupported(ty)),
+        TensorType::Q2_K => encode_super_blocks(x, importance, dst, q2_k::encode),
+        TensorType::Q4_K => encode_super_blocks(x, importance, dst, q4_k::encode),
+        TensorType::IQ2_XXS => encode_super_blocks(x, importance, dst, |x, importance, block| {
+            iq2_search::encode(x, importance.expect("checked above"), block);
+        }),
+        TensorType::I32
+        | TensorType::Q5_K
+        | TensorType::Q6_K
+        | TensorType::Q8_K
+        | TensorType::IQ2_S
+        | TensorType::IQ3_S => return Err(Error::Unsupported(ty)),
     }
     Ok(())
 }
@@ -71,11 +87,13 @@ pub fn quantize(
 /// Panics on another type or when `dst` is not the size of the row.
 pub fn quantize_kv(ty: TensorType, x: &[f32], dst: &mut [u8]) {
     check_length(ty, x.len(), dst.len());
-    match ty {
-        TensorType::F16 => encode_halves(x, dst, f32_to_f16),
-        TensorType::Q8_0 => encode_blocks(x, dst, q8_0::encode_run_time),
-        TensorType::Q4_0 => encode_blocks(x, dst, q4_0::encode),
-        _ => panic!("{ty} is no type of the K/V cache"),
+    if ty == TensorType::F16 {
+        encode_halves(x, dst, f32_to_f16);
+    } else if ty == TensorType::Q8_0 {
+        encode_blocks(x, dst, q8_0::encode_run_time);
+    } else {
+        assert_eq!(ty, TensorType::Q4_0, "types of the K/V cache");
+        encode_blocks(x, dst, q4_0::encode);
     }
 }
 
@@ -133,6 +151,18 @@ fn encode_blocks<const BYTES: usize>(
 ) {
     for (values, block) in x.as_chunks().0.iter().zip(dst.as_chunks_mut().0) {
         encode(values, block);
+    }
+}
+
+fn encode_super_blocks<const BYTES: usize>(
+    x: &[f32],
+    importance: Option<&[f32]>,
+    dst: &mut [u8],
+    encode: impl Fn(&[f32; super_block::LEN], Option<&[f32]>, &mut [u8; BYTES]),
+) {
+    let blocks = dst.as_chunks_mut().0.iter_mut();
+    for (i, (values, block)) in x.as_chunks().0.iter().zip(blocks).enumerate() {
+        encode(values, importance.map(|w| &w[i * super_block::LEN..]), block);
     }
 }
 

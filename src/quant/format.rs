@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How the values of a tensor are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(non_camel_case_types, reason = "the names are GGUF's, known to every reader by sight")]
+#[expect(non_camel_case_types, reason = "the names are GGUF's, known to every reader by sight")]
 pub enum TensorType {
     /// 32-bit float.
     F32,

@@ -9,7 +9,11 @@ mod format;
 mod plain;
 mod round;
 
+mod fit;
+mod k_fit;
+
 mod iq2_grid;
+mod iq2_search;
 mod iq2_xxs;
 mod q2_k;
 mod q4_0;
@@ -23,11 +27,14 @@ mod activation;
 mod convert;
 
 mod dot;
+mod isa;
 mod scalar;
+mod simd;
 
 pub use activation::{Activation, Forms};
 pub use convert::{dequantize, is_supported, quantize, quantize_kv};
 pub use dot::{axpy, axpy_kv, dot_f32, dot_kv, matmul, matvec};
 pub use error::Error;
 pub use format::TensorType;
+pub use isa::{Isa, isa, select_isa};
 pub use plain::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};

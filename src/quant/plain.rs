@@ -3,6 +3,8 @@
 //! Written out rather than taken from the hardware because two things are promised: NaN has one
 //! spelling when stored, and f16 subnormals survive in both directions.
 
+use std::cmp::Ordering;
+
 /// The value of an IEEE half. Exact; NaN comes back quiet, its payload kept.
 #[inline]
 pub fn f16_to_f32(half: u16) -> f32 {
@@ -12,12 +14,10 @@ pub fn f16_to_f32(half: u16) -> f32 {
     const SPECIAL: u32 = 0x7C00 << 13;
     let sign = u32::from(half & 0x8000) << 16;
     let magnitude = u32::from(half & 0x7FFF) << 13;
-    let bits = if magnitude < SPECIAL {
-        (f32::from_bits(magnitude) * REBIAS).to_bits()
-    } else if magnitude == SPECIAL {
-        0x7F80_0000
-    } else {
-        0x7FC0_0000 | magnitude
+    let bits = match magnitude.cmp(&SPECIAL) {
+        Ordering::Less => (f32::from_bits(magnitude) * REBIAS).to_bits(),
+        Ordering::Equal => 0x7F80_0000,
+        Ordering::Greater => 0x7FC0_0000 | magnitude,
     };
     f32::from_bits(sign | bits)
 }

@@ -7,8 +7,10 @@
 //! 16   u8 q[128]    32 bytes per pair of groups: low nibbles group 2c, high nibbles group 2c+1
 //! ```
 
+use super::fit::{AffineRule, Loss};
+use super::k_fit::{Groups, importance_weights, sum_of_squares};
 use super::plain::f16_at;
-use super::super_block::SuperBlock;
+use super::super_block::{LEN, SuperBlock};
 
 /// Bytes of a block.
 pub(super) const BYTES: usize = 144;
@@ -23,7 +25,7 @@ pub(super) fn scale_and_min(s: &[u8], j: usize) -> (u8, u8) {
 }
 
 /// Packs eight 6-bit scales and minima into twelve bytes.
-pub(super) fn pack_scales(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
+pub(super) fn pack_scales(scales: [u8; 8], mins: [u8; 8]) -> [u8; 12] {
     let mut s = [0; 12];
     for j in 0..4 {
         s[j] = scales[j] | (scales[j + 4] >> 4) << 6;
@@ -56,4 +58,34 @@ pub(super) fn unpack(block: &[u8]) -> SuperBlock {
         }
     }
     out
+}
+
+/// Quantizes a block, with or without importances.
+pub(super) fn encode(x: &[f32; LEN], importance: Option<&[f32]>, block: &mut [u8; BYTES]) {
+    let rule =
+        |first, step, last| AffineRule { max_level: 15, first, step, last, loss: Loss::Squared };
+    let (groups, factors) = if let Some(importance) = importance {
+        let sigma2 = 2.0 * sum_of_squares(x) / 256.0;
+        let groups = Groups::<8, 32>::fit(x, &rule(-0.9, 0.05, 36), |g, values| {
+            importance_weights(values, &importance[32 * g..], sigma2)
+        });
+        let factors = groups.weighted_factors(63);
+        (groups, factors)
+    } else {
+        let groups = Groups::<8, 32>::fit(x, &rule(-1.0, 0.1, 20), |_, values| {
+            let mean = (sum_of_squares(values) / 32.0).sqrt();
+            values.map(|v| mean + v.abs())
+        });
+        let factors = groups.plain_factors(63);
+        (groups, factors)
+    };
+    block[0..2].copy_from_slice(&factors.d.to_le_bytes());
+    block[2..4].copy_from_slice(&factors.dmin.to_le_bytes());
+    block[4..16].copy_from_slice(&pack_scales(factors.scales, factors.mins));
+    let levels = groups.levels(x, &factors, 15);
+    for (c, bytes) in block[16..].chunks_exact_mut(32).enumerate() {
+        for (l, b) in bytes.iter_mut().enumerate() {
+            *b = levels[64 * c + l] | levels[64 * c + 32 + l] << 4;
+        }
+    }
 }

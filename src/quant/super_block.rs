@@ -44,6 +44,14 @@ pub(super) fn unpacker(ty: TensorType) -> Option<fn(&[u8]) -> SuperBlock> {
         TensorType::Q5_K => Some(q5_k::unpack),
         TensorType::Q6_K => Some(q6_k::unpack),
         TensorType::IQ2_XXS => Some(iq2_xxs::unpack),
-        _ => None,
+        TensorType::F32
+        | TensorType::F16
+        | TensorType::BF16
+        | TensorType::I32
+        | TensorType::Q4_0
+        | TensorType::Q8_0
+        | TensorType::Q8_K
+        | TensorType::IQ2_S
+        | TensorType::IQ3_S => None,
     }
 }

@@ -130,6 +130,28 @@ fn q4_0_matches_its_digest() {
 }
 
 #[test]
+fn q4_k_matches_its_digests() {
+    let digest = "ea1e66edb8dff8e0a1a526e0a73cd5e5736129dd2332f076ef8a607e04d8cc02";
+    check_quantizer(TensorType::Q4_K, true, digest, 0.0685);
+    let digest = "22d0d15259dbc97fd582b401d9d3f6101804e4a4dc61076e73fa43d5a07db68a";
+    check_quantizer(TensorType::Q4_K, false, digest, 0.0682);
+}
+
+#[test]
+fn q2_k_matches_its_digests() {
+    let digest = "9e58f8b08c28b44d6356c2a314daea92352df3427d4de2b058c507e207fa6499";
+    check_quantizer(TensorType::Q2_K, true, digest, 0.269);
+    let digest = "89322a9147dac2d15fc41e1b33826604e0020ad0efaf92710e3149ba5c928787";
+    check_quantizer(TensorType::Q2_K, false, digest, 0.295);
+}
+
+#[test]
+fn iq2_xxs_matches_its_digest() {
+    let digest = "de2b0a8c5204eff23fbd2311aac65379dae54c9985625aa954bc3a757234715d";
+    check_quantizer(TensorType::IQ2_XXS, true, digest, 0.347);
+}
+
+#[test]
 fn q4_0_packs_the_golden_bytes() {
     let x: Vec<f32> = (-16i8..16).map(f32::from).collect();
     let mut block = [0; 18];
