@@ -1,0 +1,274 @@
+//! Device memory: an arena for each class of use (weights, KV, state, scratch, staging), of few large
+//! blocks, because drivers validate every allocation on every submission.
+
+use super::buffer::Buffer;
+use super::device::Device;
+use super::error::Error;
+use super::free_list::FreeList;
+use crate::util::units::Bytes;
+use ash::vk::{self, MemoryPropertyFlags as P};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Who reads and writes the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Residence {
+    /// The device. The host does not see it.
+    Device,
+    /// The host writes, the device reads.
+    Upload,
+    /// The device writes, the host reads. Cached by the host, or reads would crawl.
+    Readback,
+}
+
+/// The largest block of an arena; drivers guarantee allocations of this size.
+const BLOCK_LIMIT: u64 = 1 << 30;
+
+/// Memory of one class, handed out as buffers.
+pub struct Arena {
+    device: Arc<Device>,
+    name: &'static str,
+    residence: Residence,
+    block_bytes: u64,
+    blocks: Mutex<Vec<Arc<Block>>>,
+}
+
+impl Arena {
+    /// An empty arena that grows by blocks of `block_bytes` (at most 1 GiB; a larger buffer gets a
+    /// block of its own).
+    pub fn new(
+        device: &Arc<Device>,
+        name: &'static str,
+        residence: Residence,
+        block_bytes: u64,
+    ) -> Self {
+        let limit = BLOCK_LIMIT.min(device.caps().limits.allocation_bytes);
+        let block_bytes = block_bytes.min(limit);
+        Self { device: Arc::clone(device), name, residence, block_bytes, blocks: Mutex::default() }
+    }
+
+    /// A buffer of `bytes`, at least one. Its content is unspecified.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the driver has no more.
+    pub fn buffer(&self, name: &str, bytes: u64) -> Result<Arc<Buffer>, Error> {
+        Buffer::new(&self.device, self, name, bytes).map(Arc::new)
+    }
+
+    /// Bytes allocated from the driver.
+    pub fn reserved(&self) -> Bytes {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        Bytes(blocks.iter().map(|b| b.bytes).sum())
+    }
+
+    /// Bytes handed out.
+    pub fn used(&self) -> Bytes {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        Bytes(blocks.iter().map(|b| b.bytes - b.free().free_bytes()).sum())
+    }
+
+    /// Room for an object with these requirements.
+    pub(super) fn place(&self, needs: &vk::MemoryRequirements) -> Result<Place, Error> {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        for block in blocks.iter() {
+            if needs.memory_type_bits & (1 << block.kind) == 0 {
+                continue;
+            }
+            let start = block.free().take(needs.size, needs.alignment);
+            if let Some(start) = start {
+                return Ok(Place { block: Arc::clone(block), start, bytes: needs.size });
+            }
+        }
+        let types = self.device.memory_types();
+        let kind = choose_type(types, needs.memory_type_bits, self.residence);
+        let bytes = self.block_bytes.max(needs.size);
+        let fail =
+            |code: String| Error::Memory { what: self.name.to_owned(), bytes: Bytes(bytes), code };
+        let kind = kind.ok_or_else(|| fail("no memory type fits".to_owned()))?;
+        let block = Block::allocate(&self.device, kind, bytes).map_err(|c| fail(c.to_string()))?;
+        let start = block.free().take(needs.size, needs.alignment).expect("a new block has room");
+        let block = Arc::new(block);
+        blocks.push(Arc::clone(&block));
+        Ok(Place { block, start, bytes: needs.size })
+    }
+}
+
+/// The best memory type among those allowed: (must have, better with, better without).
+fn choose_type(types: &[vk::MemoryType], allowed: u32, residence: Residence) -> Option<u32> {
+    let (must, with, without) = match residence {
+        // Host-visible device memory is a scarce window on some cards and uncached on others.
+        Residence::Device => (P::DEVICE_LOCAL, P::empty(), P::HOST_VISIBLE | P::HOST_CACHED),
+        Residence::Upload => (P::HOST_VISIBLE | P::HOST_COHERENT, P::empty(), P::HOST_CACHED),
+        Residence::Readback => (P::HOST_VISIBLE, P::HOST_CACHED | P::HOST_COHERENT, P::empty()),
+    };
+    // Types that only some special use may touch.
+    let exotic =
+        P::LAZILY_ALLOCATED | P::PROTECTED | P::DEVICE_COHERENT_AMD | P::DEVICE_UNCACHED_AMD;
+    let score = |flags: P| {
+        let present = (flags & with).as_raw().count_ones();
+        let absent = (without & !flags).as_raw().count_ones();
+        // Cached matters more than coherent.
+        present
+            + absent
+            + u32::from(flags.contains(P::HOST_CACHED) && with.contains(P::HOST_CACHED))
+    };
+    let fits = |flags: P| flags.contains(must) && !flags.intersects(exotic);
+    types
+        .iter()
+        .zip(0..)
+        .filter(|(t, i)| allowed & (1 << i) != 0 && fits(t.property_flags))
+        .max_by_key(|(t, i)| (score(t.property_flags), std::cmp::Reverse(*i)))
+        .map(|(_, i)| i)
+}
+
+/// One allocation. Host-visible ones stay mapped.
+pub(super) struct Block {
+    device: Arc<Device>,
+    memory: vk::DeviceMemory,
+    kind: u32,
+    bytes: u64,
+    mapped: Option<NonNull<u8>>,
+    coherent: bool,
+    free: Mutex<FreeList>,
+}
+
+// SAFETY: The pointer is to mapped device memory, which no thread owns; accesses go through
+// `Place::{read, write}`, which bound them to ranges that the free list gave to one owner each.
+unsafe impl Send for Block {}
+// SAFETY: As above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn allocate(device: &Arc<Device>, kind: u32, bytes: u64) -> Result<Self, vk::Result> {
+        let info = vk::MemoryAllocateInfo::default().allocation_size(bytes).memory_type_index(kind);
+        // SAFETY: The type index is one of the device's.
+        let memory = unsafe { device.raw().allocate_memory(&info, None) }?;
+        let flags = device.memory_types()[kind as usize].property_flags;
+        let mut block = Self {
+            device: Arc::clone(device),
+            memory,
+            kind,
+            bytes,
+            mapped: None,
+            coherent: flags.contains(P::HOST_COHERENT),
+            free: Mutex::new(FreeList::new(bytes)),
+        };
+        if flags.contains(P::HOST_VISIBLE) {
+            let all = vk::WHOLE_SIZE;
+            // SAFETY: Just allocated from a host-visible type and not mapped yet.
+            let pointer =
+                unsafe { device.raw().map_memory(memory, 0, all, vk::MemoryMapFlags::empty()) }?;
+            block.mapped = NonNull::new(pointer.cast());
+        }
+        Ok(block)
+    }
+
+    fn free(&self) -> std::sync::MutexGuard<'_, FreeList> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: Buffers bound to it hold an `Arc` of the block, so none is left; freeing unmaps.
+        unsafe { self.device.raw().free_memory(self.memory, None) };
+    }
+}
+
+/// A range of a block that one object owns; given back on drop.
+pub(super) struct Place {
+    block: Arc<Block>,
+    start: u64,
+    bytes: u64,
+}
+
+impl Place {
+    pub(super) fn memory(&self) -> (vk::DeviceMemory, u64) {
+        (self.block.memory, self.start)
+    }
+
+    pub(super) fn is_host_visible(&self) -> bool {
+        self.block.mapped.is_some()
+    }
+
+    /// The address of `offset..offset + len`.
+    fn address(&self, offset: u64, len: usize) -> *mut u8 {
+        let end = offset.checked_add(len as u64);
+        assert!(end.is_some_and(|end| end <= self.bytes), "host access past the end of a buffer");
+        let base = self.block.mapped.expect("host access to device memory");
+        let at =
+            usize::try_from(self.start + offset).expect("mapped, so it fits the address space");
+        base.as_ptr().wrapping_add(at)
+    }
+
+    /// Copies `bytes` into the mapped memory.
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) {
+        let to = self.address(offset, bytes.len());
+        // SAFETY: The range was checked against this place, which no other object shares, and the source
+        // is ordinary memory. The device does not use the range now: callers wait for the timeline.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        if !self.block.coherent {
+            let range = [self.whole()];
+            // SAFETY: The memory is mapped.
+            let flushed = unsafe { self.block.device.raw().flush_mapped_memory_ranges(&range) };
+            flushed.expect("flushing mapped memory cannot fail but for lack of memory");
+        }
+    }
+
+    /// Copies out of the mapped memory.
+    pub(super) fn read(&self, offset: u64, out: &mut [u8]) {
+        if !self.block.coherent {
+            let range = [self.whole()];
+            // SAFETY: The memory is mapped.
+            let got = unsafe { self.block.device.raw().invalidate_mapped_memory_ranges(&range) };
+            got.expect("invalidating mapped memory cannot fail but for lack of memory");
+        }
+        let from = self.address(offset, out.len());
+        // SAFETY: As in `write`, in the other direction.
+        unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
+    }
+
+    /// All of the block: its ends are the only offsets sure to suit the device's atom size.
+    fn whole(&self) -> vk::MappedMemoryRange<'_> {
+        vk::MappedMemoryRange::default().memory(self.block.memory).size(vk::WHOLE_SIZE)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.block.free().give(self.start, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pick(flags: &[P], residence: Residence) -> Option<u32> {
+        let types: Vec<_> = flags
+            .iter()
+            .map(|&property_flags| vk::MemoryType { property_flags, heap_index: 0 })
+            .collect();
+        choose_type(&types, u32::MAX, residence)
+    }
+
+    #[test]
+    fn memory_types_by_class_of_device() {
+        let host = P::HOST_VISIBLE | P::HOST_COHERENT;
+        let cached = host | P::HOST_CACHED;
+        let card = [P::empty(), P::DEVICE_LOCAL, host, cached, P::DEVICE_LOCAL | host];
+        assert_eq!(pick(&card, Residence::Device), Some(1));
+        assert_eq!(pick(&card, Residence::Upload), Some(2));
+        assert_eq!(pick(&card, Residence::Readback), Some(3));
+        let unified = [P::DEVICE_LOCAL | cached, P::DEVICE_LOCAL | host, P::DEVICE_LOCAL];
+        assert_eq!(pick(&unified, Residence::Device), Some(2));
+        assert_eq!(pick(&unified, Residence::Readback), Some(0));
+        let cpu = [P::DEVICE_LOCAL | cached];
+        for residence in [Residence::Device, Residence::Upload, Residence::Readback] {
+            assert_eq!(pick(&cpu, residence), Some(0));
+        }
+        let uncached = [host, P::HOST_VISIBLE | P::HOST_CACHED];
+        assert_eq!(pick(&uncached, Residence::Readback), Some(1), "cached before coherent");
+        assert_eq!(pick(&[host], Residence::Device), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Compute pipelines: a module, its specialization constants, a required subgroup size.
+//!
+//! Convention: specialization constant 0 is the width of the workgroup, so a pipeline can be checked
+//! against the device before the driver sees it.
+
+use super::caps::Ability;
+use super::check::Access;
+use super::device::Device;
+use super::error::{Error, api};
+use ash::vk;
+use std::sync::Arc;
+
+/// One storage buffer of a shader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    /// Its number in set 0.
+    pub index: u32,
+    /// What the shader does with it.
+    pub access: Access,
+}
+
+impl Binding {
+    /// A `readonly` buffer.
+    pub const fn read(index: u32) -> Self {
+        Self { index, access: Access::Read }
+    }
+
+    /// A `writeonly` buffer.
+    pub const fn write(index: u32) -> Self {
+        Self { index, access: Access::Write }
+    }
+
+    /// A buffer that is updated.
+    pub const fn update(index: u32) -> Self {
+        Self { index, access: Access::ReadWrite }
+    }
+}
+
+/// A shader as its Rust side declares it.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// Name, for messages.
+    pub name: &'static str,
+    /// SPIR-V.
+    pub words: &'static [u32],
+    /// Its bindings, in the order of [`super::Node::slices`].
+    pub bindings: &'static [Binding],
+    /// Bytes of its push constants.
+    pub push_bytes: usize,
+}
+
+/// A compiled program.
+pub struct Pipeline {
+    device: Arc<Device>,
+    program: Program,
+    sets: vk::DescriptorSetLayout,
+    layout: vk::PipelineLayout,
+    raw: vk::Pipeline,
+}
+
+impl Pipeline {
+    /// Compiles `program` with specialization constants `0..constants.len()` (booleans as 0 and 1) and
+    /// subgroups of `subgroup`, which [`super::Caps::subgroup_size`] gave.
+    ///
+    /// # Errors
+    /// [`Error::Pipeline`] when a limit of the device does not allow it or the driver refuses.
+    pub fn new(
+        device: &Arc<Device>,
+        program: Program,
+        constants: &[u32],
+        subgroup: u32,
+    ) -> Result<Arc<Self>, Error> {
+        let fail = |why: String| Error::Pipeline { name: program.name, why };
+        fits(device, &program, constants, subgroup).map_err(fail)?;
+        let mut pipeline = Self {
+            device: Arc::clone(device),
+            program,
+            sets: set_layout(device, program.bindings)?,
+            layout: vk::PipelineLayout::null(),
+            raw: vk::Pipeline::null(),
+        };
+        // From here on a failure drops `pipeline`, which destroys what there is; null handles are
+        // ignored.
+        pipeline.layout = layout(device, pipeline.sets, program.push_bytes)?;
+        let raw = compile(device, &program, pipeline.layout, constants, subgroup);
+        pipeline.raw = raw.map_err(|code| fail(code.to_string()))?;
+        device.name(pipeline.raw, program.name);
+        Ok(Arc::new(pipeline))
+    }
+
+    /// What it was compiled from.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
+    pub(super) fn raw(&self) -> (vk::Pipeline, vk::PipelineLayout, vk::DescriptorSetLayout) {
+        (self.raw, self.layout, self.sets)
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        let device = self.device.raw();
+        // SAFETY: Made by `new` and destroyed once; recorded graphs that use it hold an `Arc`.
+        unsafe { device.destroy_pipeline(self.raw, None) };
+        // SAFETY: As above.
+        unsafe { device.destroy_pipeline_layout(self.layout, None) };
+        // SAFETY: As above.
+        unsafe { device.destroy_descriptor_set_layout(self.sets, None) };
+    }
+}
+
+/// Checks against the limits, in words a user can act on.
+fn fits(
+    device: &Device,
+    program: &Program,
+    constants: &[u32],
+    subgroup: u32,
+) -> Result<(), String> {
+    let caps = device.caps();
+    let workgroup = constants.first().copied().unwrap_or(0);
+    let most = if caps.has(Ability::SubgroupSize) {
+        caps.workgroup_limit(subgroup)
+    } else {
+        caps.limits.workgroup
+    };
+    if workgroup == 0 || workgroup > most {
+        return Err(format!("a workgroup of {workgroup} invocations, the device allows {most}"));
+    }
+    if subgroup != caps.subgroup_size(subgroup) || !subgroup.is_power_of_two() {
+        return Err(format!("the device has no subgroups of {subgroup}"));
+    }
+    if !workgroup.is_multiple_of(subgroup) {
+        return Err(format!("a workgroup of {workgroup} is not made of subgroups of {subgroup}"));
+    }
+    if program.push_bytes > caps.limits.push_bytes as usize {
+        let (has, most) = (program.push_bytes, caps.limits.push_bytes);
+        return Err(format!("{has} bytes of push constants, the device allows {most}"));
+    }
+    if program.bindings.len() > caps.limits.bindings as usize {
+        let (has, most) = (program.bindings.len(), caps.limits.bindings);
+        return Err(format!("{has} storage buffers, the device allows {most}"));
+    }
+    Ok(())
+}
+
+fn set_layout(device: &Device, bindings: &[Binding]) -> Result<vk::DescriptorSetLayout, Error> {
+    let bindings: Vec<_> = bindings
+        .iter()
+        .map(|b| {
+            vk::DescriptorSetLayoutBinding::default()
+                .binding(b.index)
+                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                .descriptor_count(1)
+                .stage_flags(vk::ShaderStageFlags::COMPUTE)
+        })
+        .collect();
+    let info = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
+    // SAFETY: The bindings outlive the call.
+    unsafe { device.raw().create_descriptor_set_layout(&info, None) }
+        .map_err(api("vkCreateDescriptorSetLayout"))
+}
+
+fn layout(
+    device: &Device,
+    sets: vk::DescriptorSetLayout,
+    push_bytes: usize,
+) -> Result<vk::PipelineLayout, Error> {
+    let sets = [sets];
+    let push = [vk::PushConstantRange::default()
+        .stage_flags(vk::ShaderStageFlags::COMPUTE)
+        .size(u32::try_from(push_bytes).expect("within the device's limit"))];
+    let mut info = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
+    if push_bytes > 0 {
+        info = info.push_constant_ranges(&push);
+    }
+    // SAFETY: The set layout is of this device and alive.
+    unsafe { device.raw().create_pipeline_layout(&info, None) }
+        .map_err(api("vkCreatePipelineLayout"))
+}
+
+fn compile(
+    device: &Device,
+    program: &Program,
+    layout: vk::PipelineLayout,
+    constants: &[u32],
+    subgroup: u32,
+) -> Result<vk::Pipeline, vk::Result> {
+    let info = vk::ShaderModuleCreateInfo::default().code(program.words);
+    // SAFETY: The words are a module that the build compiled and tests validate.
+    let module = unsafe { device.raw().create_shader_module(&info, None) }?;
+    let entries: Vec<_> = (0..constants.len())
+        .map(|i| {
+            vk::SpecializationMapEntry::default()
+                .constant_id(u32::try_from(i).expect("a handful of constants"))
+                .offset(u32::try_from(i * 4).expect("a handful of constants"))
+                .size(4)
+        })
+        .collect();
+    let spec = vk::SpecializationInfo::default()
+        .map_entries(&entries)
+        .data(bytemuck::cast_slice(constants));
+    let mut required = vk::PipelineShaderStageRequiredSubgroupSizeCreateInfo::default()
+        .required_subgroup_size(subgroup);
+    let mut stage = vk::PipelineShaderStageCreateInfo::default()
+        .stage(vk::ShaderStageFlags::COMPUTE)
+        .module(module)
+        .name(c"main")
+        .specialization_info(&spec);
+    if device.caps().has(Ability::SubgroupSize) {
+        stage = stage
+            .flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS)
+            .push_next(&mut required);
+    }
+    let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout)];
+    // SAFETY: Module, layout and cache are of this device; the constants outlive the call.
+    let made = unsafe { device.raw().create_compute_pipelines(device.cache(), &info, None) };
+    // SAFETY: The pipeline does not need its module any more.
+    unsafe { device.raw().destroy_shader_module(module, None) };
+    match made {
+        Ok(pipelines) => Ok(pipelines[0]),
+        Err((_, code)) => Err(code),
+    }
+}
