@@ -9,15 +9,28 @@
 //! ```
 
 mod error;
+mod event;
 mod json;
 
 pub mod canonical;
+pub mod convert;
 mod message;
+mod parse;
 mod prompt;
 mod render;
+mod stream;
+mod think;
+mod tools;
 
 pub use error::Error;
+pub use event::{End, ErrorKind, Event, Failure, ParsedCall, Phase, Repair, Reply};
 pub use json::Json;
 pub use message::{Arguments, Conversation, Message, Role, Tool, ToolCall};
 pub use prompt::{ADDED_TOKENS, Kind, Marker, Prompt, RawBlock, Segment};
 pub use render::{RenderOptions, THINK_MAX_MIN_CTX_TOKENS, THINK_MAX_TEXT, ThinkMode, render};
+pub use stream::{Reader, ReaderOptions, Source};
+pub use think::{
+    Budget, CloseEvent, CloseKind, Fed, Sampled, Show, Step, ThinkController, ThinkOptions,
+    ThinkTokens,
+};
+pub use tools::{Function, Param, ParamType, Toolset, arguments_or_input};

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::tokenizer;
+
 /// Whether added tokens are recognised in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -112,6 +114,11 @@ impl Prompt {
         Self::default()
     }
 
+    /// True for a text that begins as a rendered chat does (cli.md 4.1).
+    pub fn looks_rendered(text: &str) -> bool {
+        ["<|im_start|>", "<|endoftext|>"].iter().any(|start| text.starts_with(start))
+    }
+
     /// Takes a text that is a rendered chat already: all of it is control text.
     pub fn rendered(text: &str) -> Self {
         let mut prompt = Self::new();
@@ -152,6 +159,18 @@ impl Prompt {
     /// The segments; neighbours differ in kind.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
+    }
+
+    /// The segments as the tokenizer takes them.
+    pub fn token_segments(&self) -> Vec<tokenizer::Segment<'_>> {
+        let mut out = Vec::with_capacity(self.segments.len());
+        for Segment { kind, text } in &self.segments {
+            out.push(match kind {
+                Kind::Control => tokenizer::Segment::Control(text),
+                Kind::Payload => tokenizer::Segment::Payload(text),
+            });
+        }
+        out
     }
 
     /// The whole text.

@@ -211,6 +211,7 @@ fn markers_in_payload_stay_letters() {
     let rendered = Prompt::rendered(&text);
     assert_eq!((rendered.bytes(), rendered.markers().len()), (prompt.bytes(), 7));
     assert!(Prompt::plain(&text).markers().is_empty());
+    assert!(Prompt::looks_rendered(&text) && !Prompt::looks_rendered(" <|im_start|>"));
 }
 
 #[test]
@@ -256,14 +257,17 @@ fn maximum_effort_is_system_text() {
     let hi = Message::user("hi");
     let joined = Message::system(format!("{THINK_MAX_TEXT}\n\nBe kind."));
     alike(
-        &conversation(&[hi.clone()]),
+        &conversation(std::slice::from_ref(&hi)),
         &conversation(&[Message::system(THINK_MAX_TEXT), hi.clone()]),
     );
     alike(
         &conversation(&[Message::system(" Be kind.\n"), hi.clone()]),
         &conversation(&[joined.clone(), hi.clone()]),
     );
-    alike(&with_tool(&[hi.clone()]), &with_tool(&[Message::system(THINK_MAX_TEXT), hi.clone()]));
+    alike(
+        &with_tool(std::slice::from_ref(&hi)),
+        &with_tool(&[Message::system(THINK_MAX_TEXT), hi.clone()]),
+    );
     alike(&with_tool(&[Message::system("Be kind."), hi.clone()]), &with_tool(&[joined, hi]));
     assert_eq!(THINK_MAX_TEXT, THINK_MAX_TEXT.trim());
     assert_eq!(ThinkMode::Max.within(98_303), ThinkMode::On);
