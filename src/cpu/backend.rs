@@ -63,8 +63,8 @@ impl Backend {
                 Err(Error::Option { name, expected, found })
             }
         };
-        range("ctx", options.ctx, shape.context_length)?;
-        range("chunk", options.chunk, shape.context_length)?;
+        range("ctx", options.ctx, u32::MAX as usize)?;
+        range("chunk", options.chunk, options.ctx)?;
         range("slots", options.slots, u32::MAX as usize)?;
         let precision = if options.quality { Precision::Exact } else { Precision::Fast };
         let taps = model.weights.layers.iter().filter_map(|layer| match &layer.mixer {

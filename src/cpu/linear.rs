@@ -10,6 +10,8 @@ use rayon::prelude::*;
 const ROWS: usize = 64;
 /// Activations a task multiplies its rows with at a time, so that they stay in the second-level cache.
 const TOKENS: usize = 32;
+/// Weights decoded at a time in exact products: 64 KiB of f32.
+const DECODED: usize = 1 << 14;
 
 /// How dot products are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub(super) struct Rows<'a> {
     pub(super) cols: usize,
 }
 
-impl<'a> Rows<'a> {
+impl Rows<'_> {
     fn row_bytes(self) -> usize {
         self.ty.row_bytes(self.cols).expect("checked when the model was opened")
     }
@@ -37,10 +39,6 @@ impl<'a> Rows<'a> {
     pub(super) fn slice(self, first: usize, count: usize) -> Self {
         let size = self.row_bytes();
         Self { bytes: &self.bytes[first * size..(first + count) * size], ..self }
-    }
-
-    fn iter(self) -> impl Iterator<Item = &'a [u8]> {
-        self.bytes.chunks_exact(self.row_bytes())
     }
 }
 
@@ -59,12 +57,13 @@ impl Precision {
         if self == Self::Fast || plain {
             return quant::matmul(w.ty, w.bytes, w.cols, xs, out);
         }
-        let mut decoded = vec![0.0; w.cols];
-        for (row, out) in w.iter().zip(out.chunks_exact_mut(xs.len())) {
-            quant::dequantize(w.ty, row, &mut decoded);
-            for (o, x) in out.iter_mut().zip(xs) {
-                *o = quant::dot_f32(&decoded, x.f32());
-            }
+        let rows = (DECODED / w.cols).max(1);
+        let mut decoded = vec![0.0; rows * w.cols];
+        let stored = w.bytes.chunks(rows * w.row_bytes());
+        for (stored, out) in stored.zip(out.chunks_mut(rows * xs.len())) {
+            let decoded = &mut decoded[..out.len() / xs.len() * w.cols];
+            quant::dequantize(w.ty, stored, decoded);
+            quant::matmul(TensorType::F32, bytemuck::cast_slice(decoded), w.cols, xs, out);
         }
     }
 }

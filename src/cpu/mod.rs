@@ -31,5 +31,5 @@ pub use backend::{Backend, Options};
 pub use error::Error;
 pub use forward::{Logits, Step, Tap};
 pub use kv::Kv;
-pub use scratch::scratch_bytes;
+pub use scratch::{DEFAULT_CHUNK_TOKENS, scratch_bytes};
 pub use slots::SlotId;

@@ -126,6 +126,9 @@ pub(super) fn carve<const N: usize>(
         .map(|width| rest.split_off_mut(..n * width).expect("the arena holds a chunk of each user"))
 }
 
+/// Prompt tokens evaluated at once when nobody says.
+pub const DEFAULT_CHUNK_TOKENS: usize = 512;
+
 /// Bytes of working memory for steps of up to `chunk` tokens on `threads` threads, both 8-bit forms of every
 /// activation included. Logits come on top: one row of the vocabulary for each row asked for.
 pub fn scratch_bytes(shape: &Shape, chunk: usize, threads: usize) -> usize {

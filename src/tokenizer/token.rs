@@ -3,7 +3,10 @@
 use std::fmt;
 
 /// Index of a vocabulary row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, bytemuck::TransparentWrapper,
+)]
+#[repr(transparent)]
 pub struct TokenId(pub u32);
 
 impl TokenId {

@@ -1,3 +1,5 @@
+//! Both forms of the recurrence against a published vector, against f64 and against each other.
+
 use super::super::l2_norm;
 use super::*;
 use crate::util::rng::Rng;
