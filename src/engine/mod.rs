@@ -1,4 +1,30 @@
 //! What every front end sees: open a model, sync a session to a prompt, decode, sample.
+//!
+//! [`Engine`] is the interface, [`ModelEngine`] the one on this machine. A session is a sequence of
+//! tokens with its state; how much of it survives when a prompt changes is decided in `sync`, and
+//! what makes that cheap is that recurrent states live in slots which are pinned, never copied.
+//!
+//! Deliberately absent: chat text, cache files, clients, terminals.
 
+mod api;
+mod error;
+pub mod generate;
+mod local;
 pub mod lock;
+mod open;
+mod options;
+mod power;
 pub mod sample;
+mod session;
+mod slots;
+mod steering;
+mod sync;
+
+pub use api::{
+    BackendKind, Engine, Info, Miss, Reuse, SessionId, SnapshotId, SyncControl, SyncReport,
+    Unattended,
+};
+pub use error::{Error, SteeringProblem};
+pub use local::ModelEngine;
+pub use open::{Prepared, default_threads, tokenizer_of};
+pub use options::{BackendChoice, Context, DEFAULT_CTX_TOKENS, Locking, Options, SteeringChoice};

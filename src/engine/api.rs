@@ -1,0 +1,192 @@
+//! The interface between a model and whoever talks to it.
+//!
+//! It is synchronous and single-owner: one thread holds the engine, sessions are named by id, and a
+//! call returns when its work is done. Front ends are written against the trait, so that their tests
+//! run on a scripted engine that needs no model.
+
+use std::path::PathBuf;
+
+use crate::engine::Error;
+use crate::model::memory::Plan;
+use crate::quant::TensorType;
+use crate::tokenizer::{TokenId, Tokenizer};
+
+/// Names a session of one engine; never reused by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u32);
+
+/// Names a remembered position of a session; never reused by its engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SnapshotId(pub u64);
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendKind {
+    /// The CPU backend.
+    Cpu,
+    /// A Vulkan device.
+    Vulkan,
+}
+
+impl BackendKind {
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Vulkan => "vulkan",
+        }
+    }
+}
+
+/// Facts about an open engine.
+#[derive(Debug, Clone)]
+pub struct Info {
+    /// The model file.
+    pub model: PathBuf,
+    /// What computes.
+    pub backend: BackendKind,
+    /// Positions a session can hold.
+    pub ctx_tokens: usize,
+    /// Prompt tokens evaluated at once.
+    pub chunk_tokens: usize,
+    /// Worker threads.
+    pub threads: usize,
+    /// Storage of K rows.
+    pub kv_k: TensorType,
+    /// Storage of V rows.
+    pub kv_v: TensorType,
+    /// Bits of the routed experts: 2, 4 or 8.
+    pub quant_bits: u8,
+    /// Rows of the vocabulary, padding included.
+    pub vocab: usize,
+    /// Memory by purpose.
+    pub plan: Plan,
+}
+
+/// Hears how a prompt gets on, and may stop it.
+pub trait SyncControl: Sync {
+    /// `done` of `total` tokens that had to be evaluated are; called first with 0 and last with
+    /// `total`, and never when there is nothing to do.
+    fn progress(&mut self, done: usize, total: usize);
+    /// Asked between layers: whether to stop at the last committed chunk.
+    fn cancelled(&self) -> bool;
+}
+
+/// Wants nothing and never stops.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Unattended;
+
+impl SyncControl for Unattended {
+    fn progress(&mut self, _done: usize, _total: usize) {}
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Where the reused prefix came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reuse {
+    /// The session stood at a prefix of the prompt and was extended.
+    Live,
+    /// The session was rewound to a remembered position.
+    Snapshot,
+    /// Nothing fitted: evaluated from the first token.
+    Cold,
+}
+
+/// Why a session that held tokens could not simply be extended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Miss {
+    /// The prompt differs from the session at this index.
+    Mismatch {
+        /// Index of the first differing token.
+        at: usize,
+    },
+    /// The prompt ends before the session does; a recurrent state cannot be cut.
+    ShorterPrompt,
+}
+
+/// What [`Engine::sync`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Where the reused prefix came from.
+    pub reuse: Reuse,
+    /// Why the live state was not extended, when it held tokens.
+    pub miss: Option<Miss>,
+    /// Tokens that needed no evaluation.
+    pub reused: usize,
+    /// Tokens evaluated now.
+    pub evaluated: usize,
+    /// Stopped by its control: the session holds a shorter prefix of the prompt and no logits.
+    pub cancelled: bool,
+}
+
+/// One open model with any number of independent sessions.
+pub trait Engine {
+    /// Facts that do not change.
+    fn info(&self) -> &Info;
+
+    /// The model's vocabulary.
+    fn tokenizer(&self) -> &Tokenizer;
+
+    /// Starts an empty session.
+    ///
+    /// # Errors
+    /// When no state slot is left for it.
+    fn open_session(&mut self) -> Result<SessionId, Error>;
+
+    /// Ends a session and drops its snapshots. An unknown id is ignored.
+    fn close_session(&mut self, id: SessionId);
+
+    /// Brings the session to exactly `prompt`, evaluating as little as possible, and leaves the
+    /// logits of the token after it.
+    ///
+    /// # Errors
+    /// When the prompt is empty, does not fit the context or holds an id outside the vocabulary (the
+    /// session is then unchanged), or when evaluation fails (it then holds the committed prefix).
+    fn sync(
+        &mut self,
+        id: SessionId,
+        prompt: &[TokenId],
+        control: &mut dyn SyncControl,
+    ) -> Result<SyncReport, Error>;
+
+    /// Appends one token to each named session and computes its next logits. Every step is checked
+    /// before the first one runs, so a bad one changes nothing.
+    ///
+    /// # Errors
+    /// As for [`Engine::sync`]; a session whose step failed while it ran is left empty.
+    fn decode(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error>;
+
+    /// Logits of the next token, one for each vocabulary row; `None` before the first evaluation and
+    /// after a cancelled one.
+    fn logits(&self, id: SessionId) -> Option<&[f32]>;
+
+    /// Tokens the session holds.
+    fn tokens(&self, id: SessionId) -> &[TokenId];
+
+    /// Remembers the present position, so that a later prompt that shares it can restart there. Pins
+    /// a state slot; copies no state.
+    ///
+    /// # Errors
+    /// When the session holds no token or no logits, or every spare slot is pinned.
+    fn snapshot(&mut self, id: SessionId) -> Result<SnapshotId, Error>;
+
+    /// Returns to a remembered position, which stays remembered. Snapshots behind it are dropped.
+    ///
+    /// # Errors
+    /// When the snapshot is gone: released, or its session was cut below it.
+    fn restore(&mut self, id: SessionId, snapshot: SnapshotId) -> Result<(), Error>;
+
+    /// Forgets a remembered position. An unknown one is ignored.
+    fn release(&mut self, id: SessionId, snapshot: SnapshotId);
+
+    /// Empties the session and drops its snapshots.
+    ///
+    /// # Errors
+    /// When the backend cannot clear its state.
+    fn reset(&mut self, id: SessionId) -> Result<(), Error>;
+
+    /// Changes the duty cycle, in percent of 1 to 100, of the work that follows.
+    fn set_power(&mut self, percent: u8);
+}

@@ -1,0 +1,118 @@
+//! What an engine is opened with. Raw flags become this once; what depends on the model file is
+//! decided in [`super::open`].
+
+use std::path::PathBuf;
+
+use crate::quant::TensorType;
+
+/// Context used when none is asked for, in tokens.
+pub const DEFAULT_CTX_TOKENS: usize = 32_768;
+
+/// Which backend to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackendChoice {
+    /// A real GPU when one can run the model, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU backend.
+    Cpu,
+    /// A Vulkan device, or an error.
+    Vulkan,
+}
+
+/// How many positions a session can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Context {
+    /// A default; shrinks to what the model was made for.
+    Default(usize),
+    /// Asked for; refused above what the model was made for.
+    Exactly(usize),
+    /// Asked for, whatever the model was made for.
+    Forced(usize),
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::Default(DEFAULT_CTX_TOKENS)
+    }
+}
+
+/// Directional steering as asked for (model.md 4).
+#[derive(Debug, Clone, PartialEq)]
+pub struct SteeringChoice {
+    /// Directions: one row of `hidden` f32 values for each layer.
+    pub file: PathBuf,
+    /// Scale of the edit after the mixer.
+    pub attention: f32,
+    /// Scale of the edit after the experts.
+    pub ffn: f32,
+}
+
+/// Whether to take the instance lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Locking {
+    /// This file, when the memory plan is large enough to matter.
+    WhenLarge(PathBuf),
+    /// Never.
+    Never,
+}
+
+/// Everything an engine is opened with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The model file.
+    pub model: PathBuf,
+    /// Which backend.
+    pub backend: BackendChoice,
+    /// Worker threads; `None` is every core.
+    pub threads: Option<usize>,
+    /// Context of each session.
+    pub context: Context,
+    /// Storage of K rows; `None` is the backend's default.
+    pub kv_k: Option<TensorType>,
+    /// Storage of V rows; `None` is the backend's default.
+    pub kv_v: Option<TensorType>,
+    /// Prompt tokens evaluated at once; `None` is the backend's default.
+    pub chunk: Option<usize>,
+    /// Plain f32 mathematics instead of the fast integer path.
+    pub quality: bool,
+    /// Read every weight once before the first token.
+    pub warm: bool,
+    /// Duty cycle in percent, 1 to 100.
+    pub power: u8,
+    /// Sessions that may be open at once.
+    pub sessions: usize,
+    /// State slots beyond one for each session and one for the open step: each holds a snapshot.
+    pub snapshots: usize,
+    /// Directional steering.
+    pub steering: Option<SteeringChoice>,
+    /// Whether to take the instance lock.
+    pub locking: Locking,
+}
+
+impl Options {
+    /// Defaults for a model file: one session, no snapshots, no lock.
+    pub fn new(model: PathBuf) -> Self {
+        Self {
+            model,
+            backend: BackendChoice::Auto,
+            threads: None,
+            context: Context::default(),
+            kv_k: None,
+            kv_v: None,
+            chunk: None,
+            quality: false,
+            warm: false,
+            power: 100,
+            sessions: 1,
+            snapshots: 0,
+            steering: None,
+            locking: Locking::Never,
+        }
+    }
+
+    /// State slots the engine needs: one a session, one for the open step, one a snapshot.
+    pub fn slots(&self) -> usize {
+        self.sessions + 1 + self.snapshots
+    }
+}

@@ -1,0 +1,24 @@
+//! Reading the direction file of steering (model.md 4). What its bytes mean is [`ops::Steering`]'s.
+
+use super::options::SteeringChoice;
+use super::{Error, SteeringProblem};
+use crate::model::Shape;
+use crate::ops::Steering;
+
+/// Reads the directions, unless both scales are 0: then the file is not even opened.
+///
+/// # Errors
+/// When the file cannot be read or is not one of directions for this shape.
+pub(super) fn read(
+    choice: Option<&SteeringChoice>,
+    shape: &Shape,
+) -> Result<Option<Steering>, Error> {
+    let Some(choice) = choice.filter(|c| c.attention != 0.0 || c.ffn != 0.0) else {
+        return Ok(None);
+    };
+    let failed = |problem| Error::Steering { path: choice.file.clone(), problem };
+    let bytes = std::fs::read(&choice.file).map_err(|e| failed(SteeringProblem::Unreadable(e)))?;
+    Steering::parse(&bytes, shape.layers, shape.hidden, [choice.attention, choice.ffn])
+        .map(Some)
+        .map_err(|e| failed(SteeringProblem::Content(e)))
+}
