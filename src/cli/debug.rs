@@ -5,55 +5,32 @@
 
 use super::environment::EnvironmentError;
 
-/// Instructions for the CPU's inner loops, by name; what a machine lacks is refused by the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CpuPath {
-    /// Plain Rust.
-    Scalar,
-    /// AVX2 and FMA.
-    Avx2,
-    /// AVX-512 with VNNI.
-    Vnni,
-    /// Arm NEON.
-    Neon,
-}
-
 /// The switches, all off by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DebugSwitches {
-    /// `isa=NAME`: take this path instead of the best one the machine has.
-    pub isa: Option<CpuPath>,
+    /// `isa=NAME`: these instructions in the CPU's inner loops instead of the best ones.
+    pub isa: Option<&'static str>,
 }
 
-/// A switch: its spelling, what it does, and how it is set. `set` is given the text behind `=`.
+/// A switch: its spelling, what it does, and how it is set to one of its values.
 struct Switch {
     name: &'static str,
     values: &'static [&'static str],
     effect: &'static str,
-    set: fn(&mut DebugSwitches, &str) -> Option<()>,
+    set: fn(&mut DebugSwitches, &'static str),
 }
 
 const SWITCHES: [Switch; 1] = [Switch {
     name: "isa",
-    values: &["scalar", "avx2", "vnni", "neon"],
+    values: &["scalar", "neon", "avx2", "avx-vnni", "avx512-vnni"],
     effect: "instructions of the CPU backend, instead of the best ones",
-    set: |switches, value| {
-        switches.isa = Some(match value {
-            "scalar" => CpuPath::Scalar,
-            "avx2" => CpuPath::Avx2,
-            "vnni" => CpuPath::Vnni,
-            "neon" => CpuPath::Neon,
-            _ => return None,
-        });
-        Some(())
-    },
+    set: |switches, value| switches.isa = Some(value),
 }];
 
 impl Switch {
-    /// `isa=scalar|avx2|vnni|neon`
+    /// `isa=scalar|avx2`
     fn spelling(&self) -> String {
-        let equals = if self.values.is_empty() { "" } else { "=" };
-        format!("{}{equals}{}", self.name, self.values.join("|"))
+        format!("{}={}", self.name, self.values.join("|"))
     }
 }
 
@@ -69,11 +46,15 @@ impl DebugSwitches {
         for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (name, value) = item.split_once('=').unwrap_or((item, ""));
             let switch = SWITCHES.iter().find(|switch| switch.name == name);
-            if switch.and_then(|switch| (switch.set)(&mut switches, value)).is_none() {
+            let known = switch.and_then(|switch| {
+                switch.values.iter().find(|known| **known == value).map(|known| (switch, known))
+            });
+            let Some((switch, value)) = known else {
                 let known = SWITCHES.map(|switch| switch.spelling()).join(", ");
                 let hint = format!("known switches: {known}");
                 return Err(EnvironmentError { name: "Q36_DEBUG", value: item.into(), hint });
-            }
+            };
+            (switch.set)(&mut switches, value);
         }
         Ok(switches)
     }
@@ -87,11 +68,11 @@ mod tests {
     fn lists_are_parsed_and_unknown_names_refused_with_the_known_ones() {
         assert_eq!(DebugSwitches::parse("").unwrap(), DebugSwitches::default());
         let switches = DebugSwitches::parse(" isa=avx2 ,").unwrap();
-        assert_eq!(switches.isa, Some(CpuPath::Avx2));
+        assert_eq!(switches.isa, Some("avx2"));
         for bad in ["isa", "isa=mmx", "no-such"] {
             let err = DebugSwitches::parse(bad).unwrap_err();
             assert_eq!(err.to_string(), format!("invalid value for Q36_DEBUG: {bad}"));
-            assert_eq!(err.hint, "known switches: isa=scalar|avx2|vnni|neon");
+            assert_eq!(err.hint, "known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni");
         }
     }
 

@@ -100,9 +100,9 @@ pub struct Global {
 /// The commands.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Answer one prompt, or chat.
+    /// Answer one prompt.
     ///
-    /// With -p, --prompt-file or text on stdin: one answer on stdout. Otherwise a chat.
+    /// The prompt comes from -p, --prompt-file or stdin; the answer goes to stdout.
     Run(Box<RunArgs>),
     /// Show what a model file holds and needs.
     Inspect(InspectArgs),

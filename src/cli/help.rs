@@ -7,7 +7,6 @@ use super::debug;
 use super::definition::{self, heading};
 use super::environment::VARIABLES;
 use super::error::{self, UsageError};
-use super::run::CHAT_COMMANDS;
 use super::topics::{Content, RUNTIME, TOPICS, Topic};
 
 /// Column where the explanation of an option begins.
@@ -121,7 +120,7 @@ impl Page {
         let is_rarely_needed = |title: &str| {
             let is_topic = |topic: &Topic| match topic.content {
                 Content::Headings(headings) => headings != RUNTIME && headings.contains(&title),
-                Content::All | Content::ChatCommands | Content::Environment => false,
+                Content::All | Content::Environment => false,
             };
             TOPICS.iter().any(is_topic)
         };
@@ -146,12 +145,6 @@ impl Page {
                 }
             }
             Content::All => self.everything(command),
-            Content::ChatCommands => {
-                self.heading("In a chat");
-                for (spelling, effect) in CHAT_COMMANDS {
-                    self.entry(spelling, effect);
-                }
-            }
             Content::Environment => {
                 self.heading("Environment variables");
                 for variable in VARIABLES {

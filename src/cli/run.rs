@@ -1,4 +1,4 @@
-//! Flags of `q36 run`: a prompt, a chat, or one of the diagnostics.
+//! Flags of `q36 run`: a prompt, or one of the diagnostics.
 
 use std::path::PathBuf;
 
@@ -17,19 +17,6 @@ pub const DEFAULT_SYSTEM: &str = "You are a helpful assistant.";
 
 /// Most alternatives `--logprobs-top-k` shows; more is clamped.
 pub const MAX_LOGPROBS: u32 = 128;
-
-/// What can be typed in a chat, and its effect.
-pub const CHAT_COMMANDS: [(&str, &str); 9] = [
-    ("/help", "list the commands"),
-    ("/think, /think-max, /nothink", "set how the next turns think"),
-    ("/clear", "forget the conversation, keep the system text"),
-    ("/ctx N", "change the context; the conversation is kept"),
-    ("/read FILE", "send a file as the next message"),
-    ("/power N", "set the duty cycle, 1 to 100"),
-    ("/quit, /exit", "leave"),
-    ("Ctrl+C", "stop the answer, or clear the line"),
-    ("Ctrl+D", "leave, on an empty line"),
-];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,10 +80,6 @@ pub struct PromptArgs {
     /// Take the prompt as an already rendered chat.
     #[arg(long, overrides_with = "raw")]
     pub rendered: bool,
-
-    /// Chat even when stdin is not a terminal.
-    #[arg(long)]
-    pub repl: bool,
 
     /// Where reasoning goes: auto, stdout, stderr or never. auto is grey text on a terminal and
     /// nothing elsewhere.
@@ -165,7 +148,6 @@ impl PromptArgs {
 /// What `run` does instead of answering.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::DIAGNOSTICS)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a user turns")]
 pub struct DiagnosticArgs {
     /// Print a summary of the model file; needs no GPU.
     #[arg(long)]
@@ -194,57 +176,9 @@ pub struct DiagnosticArgs {
     /// Score a text: the first 32 tokens are context, the rest is predicted.
     #[arg(long, value_name = "FILE")]
     pub perplexity_file: Option<PathBuf>,
-
-    /// Prompts to collect an importance matrix from.
-    #[arg(long, value_name = "FILE")]
-    pub imatrix_dataset: Option<PathBuf>,
-
-    /// Where the importance matrix goes.
-    #[arg(long, value_name = "FILE")]
-    pub imatrix_out: Option<PathBuf>,
-
-    /// Most prompts to take from the data set.
-    #[arg(long, value_name = "N", value_parser = values::positive)]
-    pub imatrix_max_prompts: Option<u32>,
-
-    /// Most tokens to take from the data set.
-    #[arg(long, value_name = "N", value_parser = values::positive)]
-    pub imatrix_max_tokens: Option<u32>,
-
-    /// Write the locality of routed experts in this run to FILE as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub expert_profile: Option<PathBuf>,
-
-    /// Compare the output head with the CPU's.
-    #[arg(long)]
-    pub head_test: bool,
-
-    /// Compare the first token of the whole model with the CPU's.
-    #[arg(long)]
-    pub first_token_test: bool,
-
-    /// Compare each stage of a layer with the CPU; runs on Vulkan.
-    #[arg(long)]
-    pub vulkan_graph_test: bool,
-
-    /// Compare whole layers with the CPU; runs on Vulkan.
-    #[arg(long)]
-    pub vulkan_graph_full_test: bool,
-
-    /// Compare a whole prompt with the CPU; runs on Vulkan.
-    #[arg(long)]
-    pub vulkan_graph_prompt_test: bool,
 }
 
 impl DiagnosticArgs {
-    /// Refuses flags that only make sense in pairs.
-    pub fn check(&self) -> Result<(), UsageError> {
-        if self.imatrix_dataset.is_some() == self.imatrix_out.is_some() {
-            return Ok(());
-        }
-        Err(UsageError::new("run", "--imatrix-dataset and --imatrix-out go together"))
-    }
-
     /// `--logprobs-top-k`, clamped.
     pub fn logprobs_top_k(&self) -> usize {
         self.logprobs_top_k.min(MAX_LOGPROBS) as usize

@@ -17,8 +17,6 @@ pub(super) enum Content {
     Headings(&'static [&'static str]),
     /// Every flag.
     All,
-    /// What can be typed in a chat.
-    ChatCommands,
     /// Environment variables.
     Environment,
 }
@@ -28,7 +26,7 @@ pub(super) const RUNTIME: &[&str] =
     &[heading::MODEL, heading::CONTEXT, heading::STREAMING, heading::SPECULATION];
 
 /// Every topic, in the order help lists them.
-pub(super) const TOPICS: [Topic; 7] = [
+pub(super) const TOPICS: [Topic; 6] = [
     Topic {
         name: "runtime",
         about: "model, backend, context, streaming, speculation",
@@ -49,11 +47,6 @@ pub(super) const TOPICS: [Topic; 7] = [
         about: "dumps, scores and checks instead of an answer",
         content: Content::Headings(&[heading::DIAGNOSTICS]),
     },
-    Topic {
-        name: "commands",
-        about: "what can be typed in a chat",
-        content: Content::ChatCommands,
-    },
     Topic { name: "env", about: "environment variables", content: Content::Environment },
     Topic { name: "all", about: "every flag", content: Content::All },
 ];
@@ -66,7 +59,6 @@ impl Topic {
         };
         match self.content {
             Content::Headings(headings) => headings.iter().any(has),
-            Content::ChatCommands => command.get_name() == "run",
             Content::All | Content::Environment => true,
         }
     }

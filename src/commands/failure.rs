@@ -8,7 +8,7 @@ use anyhow::{Error, Result};
 use super::Exit;
 use crate::cli::UsageError;
 use crate::cli::environment::EnvironmentError;
-use crate::engine::lock;
+use crate::engine::{self, lock};
 use crate::term::{Class, OutputError, Printer};
 
 /// Prints what failed, if anything did; returns the process status.
@@ -36,7 +36,12 @@ fn code(err: &Error) -> u8 {
         return 0;
     }
     let is_usage = |cause: &(dyn std::error::Error + 'static)| {
-        cause.is::<UsageError>() || cause.is::<EnvironmentError>() || cause.is::<lock::Error>()
+        let is_option =
+            |error: &engine::Error| matches!(error, engine::Error::ContextTooLarge { .. });
+        cause.is::<UsageError>()
+            || cause.is::<EnvironmentError>()
+            || cause.is::<lock::Error>()
+            || cause.downcast_ref().is_some_and(is_option)
     };
     if err.chain().any(is_usage) { 2 } else { 1 }
 }
@@ -72,7 +77,7 @@ fn text(err: &Error) -> (String, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use anyhow::{Context as _, anyhow};
+    use anyhow::anyhow;
 
     use super::*;
 
@@ -96,8 +101,8 @@ mod tests {
     fn codes_follow_the_cause() {
         let usage = UsageError::new("run", "specify only one prompt source").hint("see");
         check(&usage.into(), 2, "q36 run: specify only one prompt source", &["see"]);
-        let held = lock::Error::Held { pid: Some(7) };
-        let err = Err::<(), _>(held).context("cannot load the model").unwrap_err();
+        let held = engine::Error::from(lock::Error::Held { pid: Some(7) });
+        let err = anyhow::Error::from(held);
         check(
             &err,
             2,

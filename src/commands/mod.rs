@@ -4,23 +4,32 @@ mod completions;
 mod devices;
 mod doctor;
 mod failure;
+#[cfg(feature = "vulkan")]
+mod gpu;
+#[cfg(not(feature = "vulkan"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod help;
-pub mod inspect;
+mod inspect;
+mod machine;
 mod man;
 pub mod paths;
 mod run;
 mod unsupported;
+mod values;
 mod version;
 
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
+use crate::cli::debug::DebugSwitches;
 use crate::cli::environment::{Environment, TerminalEnvironment};
 use crate::cli::values::ColorChoice;
 use crate::cli::{self, Cli, Command, Global, HelpRequest, Stop, UsageError};
+use crate::quant::{Isa, select_isa};
 use crate::term::printer::Options;
 use crate::term::{Printer, color};
 
@@ -98,6 +107,7 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
         return Err(UsageError::program("no command given").hint("see q36 --help").into());
     };
     let environment = Environment::read(|name| env::var_os(name))?;
+    apply(&environment.debug)?;
     let context = Context { printer: printer.clone(), environment, terminal };
     match command {
         Command::Run(args) => {
@@ -112,5 +122,28 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
         Command::Help { command, topic } => {
             help::run(&HelpRequest { command, topic }, printer, terminal)
         }
+    }
+}
+
+/// Sets what a debug switch sets for the whole process.
+fn apply(debug: &DebugSwitches) -> Result<()> {
+    let Some(name) = debug.isa else { return Ok(()) };
+    let known = Isa::ALL.into_iter().find(|isa| isa.name() == name);
+    if known.is_some_and(select_isa) {
+        return Ok(());
+    }
+    let available = Isa::available().map(Isa::name).collect::<Vec<_>>().join(", ");
+    bail!("Q36_DEBUG: this machine has no {name}\nhint: it has {available}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::debug;
+
+    #[test]
+    fn the_switch_names_every_instruction_set() {
+        let names = Isa::ALL.map(Isa::name).join("|");
+        assert!(debug::switches().any(|(spelling, _)| spelling == format!("isa={names}")));
     }
 }

@@ -6,7 +6,7 @@
 use anyhow::{Result, bail};
 
 use crate::cli::engine::EngineArgs;
-use crate::cli::run::{DiagnosticArgs, RunArgs};
+use crate::cli::run::RunArgs;
 use crate::cli::values::Backend;
 use crate::term::Printer;
 
@@ -23,9 +23,8 @@ const NO_VULKAN: &str = "the Vulkan engine, which this build does not have yet";
 
 /// Prints warnings, and fails at the first flag that cannot be honoured.
 pub(super) fn check(args: &RunArgs, printer: &Printer) -> Result<()> {
-    args.diagnostics.check()?;
     let mut refused = None;
-    for notice in engine(&args.engine).into_iter().chain(diagnostics(&args.diagnostics)) {
+    for notice in engine(&args.engine) {
         match notice {
             Notice::NoEffect(text) => printer.warning(&text),
             Notice::Refusal(text) => refused = refused.or(Some(text)),
@@ -72,26 +71,4 @@ fn engine(args: &EngineArgs) -> Vec<Notice> {
         notices.push(Notice::NoEffect("--mtp-draft has no effect without --mtp".into()));
     }
     notices
-}
-
-fn diagnostics(args: &DiagnosticArgs) -> Vec<Notice> {
-    let comparisons = [
-        (args.head_test, "--head-test"),
-        (args.first_token_test, "--first-token-test"),
-        (args.vulkan_graph_test, "--vulkan-graph-test"),
-        (args.vulkan_graph_full_test, "--vulkan-graph-full-test"),
-        (args.vulkan_graph_prompt_test, "--vulkan-graph-prompt-test"),
-    ];
-    let collections = [
-        (args.imatrix_dataset.is_some(), "--imatrix-dataset"),
-        (args.expert_profile.is_some(), "--expert-profile"),
-    ];
-    let given = |flags: &[(bool, &'static str)]| {
-        flags.iter().filter(|(is_given, _)| *is_given).map(|(_, f)| *f).collect::<Vec<_>>()
-    };
-    let compared = given(&comparisons).into_iter().map(needs_vulkan);
-    let collected = given(&collections)
-        .into_iter()
-        .map(|flag| Notice::Refusal(format!("{flag}: this build does not collect statistics yet")));
-    compared.chain(collected).collect()
 }

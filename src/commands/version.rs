@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde::Serialize;
 
-use super::Exit;
+use super::{Exit, gpu};
 use crate::term::Printer;
 
 /// Newest version of the session payload (model.md 8.1).
@@ -15,8 +15,8 @@ struct About {
     version: &'static str,
     commit: &'static str,
     build_date: &'static str,
-    /// SHA-256 over the compiled kernels; none without the Vulkan engine.
-    spirv: Option<String>,
+    /// Hash of the compiled kernels; none in a build without Vulkan.
+    spirv: Option<&'static str>,
     payload_abi: u32,
 }
 
@@ -26,21 +26,17 @@ pub(super) fn run(json: bool, printer: &Printer) -> Result<Exit> {
         version: env!("CARGO_PKG_VERSION"),
         commit: option_env!("Q36_COMMIT").unwrap_or("unknown"),
         build_date: option_env!("Q36_BUILD_DATE").unwrap_or("unknown"),
-        spirv: spirv(),
+        spirv: gpu::KERNEL_HASH,
         payload_abi: PAYLOAD_ABI,
     };
     if json {
         printer.line(&serde_json::to_string(&about)?)?;
     } else {
-        let spirv = about.spirv.as_deref().unwrap_or("none");
+        let spirv = about.spirv.unwrap_or("none");
         printer.line(&format!(
             "version: {}\ncommit: {}\nbuild date: {}\nspirv: {spirv}\npayload abi: {}",
             about.version, about.commit, about.build_date, about.payload_abi
         ))?;
     }
     Ok(Exit::Success)
-}
-
-fn spirv() -> Option<String> {
-    None
 }

@@ -1,56 +1,74 @@
 //! From facts to findings. Pure: pretend machines are tested below.
 
-use super::machine::{Gpu, Machine};
 use super::{Finding, Level};
 use crate::cli::environment::Environment;
+use crate::commands::devices::{Device, Survey};
+use crate::commands::machine::{Gpu, Machine};
 use crate::engine::lock::{self, LockState};
 use crate::model::memory::Plan;
+use crate::quant::Isa;
 use crate::util::units::Bytes;
 
 /// The kernel parameters that let a 16 GB board's GPU use nearly all of its memory.
 const TTM_PARAMETERS: &str = "ttm.pages_limit=3959290 ttm.page_pool_size=3959290";
+/// Mesa from which on RADV is known to do well on a BC-250.
+const RECOMMENDED_MESA: (u32, u32, u32) = (25, 3, 6);
 /// More than this set aside by the firmware is lost to everything but the GPU.
 const LARGE_SPLIT: Bytes = Bytes(1 << 30);
 
-/// The processor and what the CPU backend can use of it.
-pub(super) fn processor(machine: &Machine) -> Vec<Finding> {
+/// The processor and what the CPU backend uses of it.
+pub(super) fn processor(machine: &Machine, isa: Isa) -> Vec<Finding> {
     let name = machine.cpu_name.as_deref().unwrap_or("unknown processor");
-    let (features, is_fast) = features();
-    let text = format!("{name}, {} threads, {features}", machine.cpus);
-    let finding = if is_fast {
-        Finding::new("cpu", Level::Good, text)
-    } else {
+    let text = format!("{name}, {} threads, {isa} instructions", machine.cpus);
+    let finding = if isa == Isa::Scalar {
         Finding::new("cpu", Level::Warning, text)
             .remedy("without AVX2 or NEON the CPU backend is many times slower; use a GPU")
+    } else {
+        Finding::new("cpu", Level::Good, text)
     };
     vec![finding]
 }
 
-/// The extensions that inner loops are written for, and whether any is there.
-#[cfg(target_arch = "x86_64")]
-fn features() -> (String, bool) {
-    let known = [
-        (std::arch::is_x86_feature_detected!("avx2"), "avx2"),
-        (std::arch::is_x86_feature_detected!("fma"), "fma"),
-        (std::arch::is_x86_feature_detected!("f16c"), "f16c"),
-        (std::arch::is_x86_feature_detected!("avx512f"), "avx512f"),
-        (std::arch::is_x86_feature_detected!("avx512vnni"), "avx512vnni"),
-    ];
-    let found = known.iter().filter(|(is_there, _)| *is_there).map(|(_, name)| *name);
-    let found = found.collect::<Vec<_>>();
-    let is_fast = ["avx2", "fma", "f16c"].iter().all(|name| found.contains(name));
-    (if found.is_empty() { "no vector extensions".into() } else { found.join(" ") }, is_fast)
+/// Vulkan devices and their drivers. The CPU backend runs without any, so nothing here is a problem.
+pub(super) fn vulkan(survey: &Survey) -> Vec<Finding> {
+    if let Some(error) = &survey.error {
+        let (said, hint) = error.split_once("\nhint: ").unwrap_or((error, ""));
+        let finding = Finding::new("vulkan", Level::Warning, said);
+        return vec![if hint.is_empty() { finding } else { finding.remedy(hint) }];
+    }
+    if survey.devices.is_empty() {
+        let text = if survey.vulkan { "no device" } else { "this build knows no Vulkan" };
+        return vec![Finding::new("vulkan", Level::Note, text)];
+    }
+    survey.devices.iter().map(device).collect()
 }
 
-/// Advanced SIMD is part of every 64-bit Arm processor.
-#[cfg(target_arch = "aarch64")]
-fn features() -> (String, bool) {
-    ("neon".into(), true)
+fn device(device: &Device) -> Finding {
+    let usable = Bytes(device.usable_bytes);
+    let text = format!("{}: {}, {}, {usable} usable", device.index, device.name, device.driver);
+    if let Some(refusal) = &device.refusal {
+        return Finding::new("vulkan", Level::Warning, format!("{text}: {refusal}"))
+            .remedy("a newer driver may help");
+    }
+    if device.kind == "cpu" {
+        return Finding::new("vulkan", Level::Note, format!("{text}; computes on the processor"));
+    }
+    match mesa_version(&device.driver) {
+        Some(version) if device.driver.contains("radv") && version < RECOMMENDED_MESA => {
+            Finding::new("vulkan", Level::Warning, text)
+                .remedy("a BC-250 needs Mesa 25.1 and does best with 25.3.6 or newer")
+        }
+        _ => Finding::new("vulkan", Level::Good, text),
+    }
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn features() -> (String, bool) {
-    ("no vector extensions that are used".into(), false)
+/// `(25, 3, 6)` from a driver text with `Mesa 25.3.6` in it.
+fn mesa_version(driver: &str) -> Option<(u32, u32, u32)> {
+    let text = driver.split_once("Mesa ")?.1;
+    let end = text.find(|c: char| c != '.' && !c.is_ascii_digit()).unwrap_or(text.len());
+    let mut numbers = text[..end].split('.').map(|n| n.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()??, numbers.next()??);
+    Some((major, minor, numbers.next().flatten().unwrap_or(0)))
 }
 
 /// Whether the plan fits into memory.
@@ -195,6 +213,48 @@ mod tests {
     #[test]
     fn a_discrete_gpu_has_nothing_to_set() {
         assert_eq!(levels(&graphics(&board(7, 24_576))), [("gpu", Level::Note)]);
+    }
+
+    #[test]
+    fn mesa_versions_are_read_from_driver_texts() {
+        assert_eq!(mesa_version("radv Mesa 25.3.6-1~deb12"), Some((25, 3, 6)));
+        assert_eq!(mesa_version("Mesa 26.0"), Some((26, 0, 0)));
+        assert_eq!(mesa_version("NVIDIA 580.159"), None);
+        assert_eq!(mesa_version("Mesa git"), None);
+    }
+
+    #[test]
+    fn vulkan_is_never_a_problem_for_the_cpu_backend() {
+        let level = |survey: &Survey| vulkan(survey)[0].level;
+        let mut survey = Survey::default();
+        assert_eq!(level(&survey), Level::Note);
+        survey.error = Some("cannot load\nhint: install it".into());
+        assert_eq!(level(&survey), Level::Warning);
+        assert_eq!(vulkan(&survey)[0].remedy.as_deref(), Some("install it"));
+        let with = |kind, driver: &str, refusal: Option<&str>| {
+            let device = Device {
+                index: 0,
+                name: "GPU".into(),
+                kind,
+                uuid: String::new(),
+                vendor_id: 0x1002,
+                driver: driver.into(),
+                vulkan: "1.3".into(),
+                heap_bytes: 0,
+                usable_bytes: 0,
+                compute_units: None,
+                subgroups: [64; 3],
+                abilities: Vec::new(),
+                kernels: Vec::new(),
+                score: 0.0,
+                refusal: refusal.map(str::to_owned),
+            };
+            level(&Survey { vulkan: true, error: None, devices: vec![device] })
+        };
+        assert_eq!(with("integrated", "radv Mesa 25.3.6", None), Level::Good);
+        assert_eq!(with("integrated", "radv Mesa 24.2.8", None), Level::Warning);
+        assert_eq!(with("cpu", "llvmpipe Mesa 22.3.6", None), Level::Note);
+        assert_eq!(with("discrete", "radv Mesa 25.3.6", Some("lacks x")), Level::Warning);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! else, so that pretend machines are tested. Nothing is loaded and no lock is taken.
 
 mod checks;
-mod machine;
 mod model;
 
 use std::fmt::Write as _;
@@ -13,11 +12,12 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{Context, Exit};
+use super::{Context, Exit, gpu};
 use crate::cli::doctor::DoctorArgs;
+use crate::quant;
 use crate::term::{Class, Printer};
 
-use machine::Machine;
+use crate::commands::machine::Machine;
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -75,7 +75,8 @@ struct Report<'a> {
 pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<Exit> {
     let machine = Machine::read(Path::new("/"));
     let environment = &context.environment;
-    let mut findings = checks::processor(&machine);
+    let mut findings = checks::processor(&machine, quant::isa());
+    findings.extend(checks::vulkan(&gpu::survey()));
     findings.extend(checks::graphics(&machine));
     let (model_findings, plan) = model::look(args, environment);
     findings.extend(checks::memory(&machine, plan.as_ref()));

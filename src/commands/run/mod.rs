@@ -1,12 +1,13 @@
-//! `q36 run`.
+//! `q36 run`: one prompt, one answer; or a diagnostic instead.
 
-use anyhow::Result;
+mod config;
+mod dump;
+mod oneshot;
+mod plan;
+mod prefill;
+mod prompt;
+mod score;
+mod show;
+mod start;
 
-use super::{Context, Exit};
-use crate::cli::run::RunArgs;
-
-/// Answers one prompt, chats, or runs a diagnostic.
-pub(super) fn run(args: &RunArgs, context: &Context) -> Result<Exit> {
-    let _ = (args.prompt.source()?, context);
-    anyhow::bail!("not wired yet")
-}
+pub(super) use start::run;

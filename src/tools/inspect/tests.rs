@@ -1,3 +1,5 @@
+//! The report of the demo model, its JSON, and what verification and comparison find.
+
 use std::path::{Path, PathBuf};
 
 use super::*;

@@ -1,0 +1,169 @@
+//! One prompt, one answer on stdout (cli.md 4.2).
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::prefill;
+use super::show::{Display, Format};
+use crate::chat::ThinkOptions;
+use crate::commands::{Context, Exit};
+use crate::engine::generate::{Generation, Next};
+use crate::engine::sample::Sampler;
+use crate::engine::{Engine, SessionId};
+use crate::term::Class;
+use crate::tokenizer::TokenId;
+use crate::util::signal::Interrupt;
+
+/// What to generate.
+pub(super) struct Request<'a> {
+    pub(super) prompt: &'a [TokenId],
+    pub(super) sampler: Sampler,
+    pub(super) seed: u64,
+    pub(super) think: ThinkOptions,
+    pub(super) limit: usize,
+    pub(super) format: Format,
+}
+
+/// The closing object of the JSON formats.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'static str>,
+    model: String,
+    text: &'a str,
+    reasoning: &'a str,
+    finish: &'static str,
+    seed: u64,
+    usage: Usage,
+    timings: Timings,
+}
+
+#[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names that clients of chat APIs know")]
+struct Usage {
+    prompt_tokens: usize,
+    cached_tokens: usize,
+    completion_tokens: usize,
+    reasoning_tokens: usize,
+}
+
+/// Seconds and tokens a second.
+#[derive(Serialize)]
+struct Timings {
+    prefill_s: f64,
+    prefill_tps: f64,
+    decode_s: f64,
+    decode_tps: f64,
+    first_token_s: f64,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Default)]
+struct Clock {
+    prefill: Duration,
+    decode: Duration,
+    first_token: Duration,
+    evaluated: usize,
+    generated: usize,
+}
+
+impl Clock {
+    fn timings(&self) -> Timings {
+        let rate = |n: usize, time: Duration| match time.as_secs_f64() {
+            0.0 => 0.0,
+            seconds => n as f64 / seconds,
+        };
+        Timings {
+            prefill_s: self.prefill.as_secs_f64(),
+            prefill_tps: rate(self.evaluated, self.prefill),
+            decode_s: self.decode.as_secs_f64(),
+            decode_tps: rate(self.generated, self.decode),
+            first_token_s: self.first_token.as_secs_f64(),
+        }
+    }
+}
+
+/// Prefills, generates, prints, reports the time it took.
+pub(super) fn run(
+    engine: &mut dyn Engine,
+    session: SessionId,
+    request: Request<'_>,
+    display: &mut Display,
+    context: &Context,
+    interrupt: &Interrupt,
+) -> Result<Exit> {
+    let Request { prompt, sampler, seed, think, limit, format } = request;
+    let started = Instant::now();
+    let sync = prefill::run(engine, session, prompt, context, interrupt)?;
+    let mut clock =
+        Clock { prefill: started.elapsed(), evaluated: sync.evaluated, ..Clock::default() };
+    let mut reply = Generation::new(engine, session, sampler, think, limit);
+    let finish = if sync.cancelled {
+        None
+    } else {
+        generate(engine, &mut reply, display, &mut clock, interrupt)?
+    };
+    display.finish()?;
+    let timings = clock.timings();
+    let interrupted = finish.is_none();
+    let finish = finish.unwrap_or("interrupted");
+    if format == Format::Text {
+        let text = format!(
+            "prefill: {:.2} t/s, generation: {:.2} t/s",
+            timings.prefill_tps, timings.decode_tps
+        );
+        context.printer.note(Class::Timing, &text);
+        if finish != "stop" {
+            context.printer.note(Class::Plain, &format!("ended by: {finish}"));
+        }
+    } else {
+        let (text, reasoning) = (display.answer().to_owned(), display.thought().to_owned());
+        let report = Report {
+            r#type: (format == Format::StreamJson).then_some("done"),
+            model: engine.info().model.display().to_string(),
+            text: &text,
+            reasoning: &reasoning,
+            finish,
+            seed,
+            usage: Usage {
+                prompt_tokens: prompt.len(),
+                cached_tokens: sync.reused,
+                completion_tokens: clock.generated,
+                reasoning_tokens: reply.think().thought_tokens(),
+            },
+            timings,
+        };
+        display.json(&report)?;
+    }
+    Ok(if interrupted { Exit::Interrupted } else { Exit::Success })
+}
+
+/// Streams the reply; `None` when it was interrupted.
+fn generate(
+    engine: &mut dyn Engine,
+    reply: &mut Generation,
+    display: &mut Display,
+    clock: &mut Clock,
+    interrupt: &Interrupt,
+) -> Result<Option<&'static str>> {
+    let started = Instant::now();
+    let finish = loop {
+        if interrupt.is_raised() {
+            break None;
+        }
+        match reply.next(engine)? {
+            Next::End(finish) => break Some(finish.name()),
+            Next::Token(fed) => {
+                if clock.generated == 0 {
+                    clock.first_token = clock.prefill + started.elapsed();
+                }
+                clock.generated += 1;
+                display.token(fed.show, engine.tokenizer().visible_bytes(fed.id))?;
+            }
+        }
+    };
+    clock.decode = started.elapsed();
+    Ok(finish)
+}

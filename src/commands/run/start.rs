@@ -1,0 +1,166 @@
+//! What `q36 run` was asked for, in the order of cli.md 5, and what that needs to be open.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::oneshot::{self, Request};
+use super::prompt::{self, Reading};
+use super::show::{Display, Format};
+use super::{config, dump, plan, prefill, score};
+use crate::chat::{Budget, ThinkOptions};
+use crate::cli::UsageError;
+use crate::cli::run::RunArgs;
+use crate::commands::{Context, Exit};
+use crate::engine::generate::ends_inside_thought;
+use crate::engine::sample::Sampler;
+use crate::engine::{Engine, Prepared, SessionId};
+use crate::term::Class;
+use crate::tokenizer::TokenId;
+use crate::util::signal::Interrupt;
+
+/// Runs the subcommand.
+pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit> {
+    let diagnostics = &args.diagnostics;
+    let wants_text = diagnostics.perplexity_file.is_none();
+    let text = if wants_text { config::prompt_text(args)? } else { None };
+    check(args, text.as_deref())?;
+    let prepared = Prepared::new(config::options(args, &context.environment)?)?;
+    let printer = &context.printer;
+    if let (true, Some(text)) = (diagnostics.dump_tokens, &text) {
+        let tokenizer = prepared.tokenizer()?;
+        let ids = tokenizer.encode_control(text.as_bytes());
+        dump::tokens(&tokenizer, &ids, args.prompt.json, printer)?;
+        return Ok(Exit::Success);
+    }
+    for note in prepared.notes() {
+        printer.note(Class::Plain, note);
+    }
+    if args.prompt.dry_run {
+        return plan::dry_run(prepared.info(), args.prompt.json, context);
+    }
+    printer.note(Class::Plain, &plan::line(prepared.info()));
+    let interrupt = Interrupt::install()?;
+    let mut engine = prepared.open(&mut |_| !interrupt.is_raised())?;
+    let session = engine.open_session()?;
+    match (&diagnostics.perplexity_file, text) {
+        (Some(path), _) => {
+            let limit = args.prompt.tokens as usize;
+            score::perplexity(&mut engine, session, path, limit, context, &interrupt)
+        }
+        (None, Some(text)) => {
+            let mut run = Run { args, engine: &mut engine, session, context, interrupt };
+            run.prompt(&text)
+        }
+        (None, None) => unreachable!("check refuses a run without a prompt"),
+    }
+}
+
+/// Combinations that cannot work, before anything is opened.
+fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
+    let d = &args.diagnostics;
+    let usage = |text: &str| Err(UsageError::new("run", text));
+    match (&d.perplexity_file, text) {
+        (Some(_), _) if args.prompt.source()?.is_some() => {
+            usage("--perplexity-file takes no prompt")
+        }
+        (None, None) if d.dump_tokens => usage("--dump-tokens needs a prompt: add -p TEXT"),
+        (None, None) => usage("a prompt is needed: add -p TEXT or --prompt-file FILE"),
+        (None, Some("")) => usage("the prompt is empty"),
+        _ => Ok(()),
+    }
+}
+
+/// Everything that has a prompt and an engine.
+struct Run<'a> {
+    args: &'a RunArgs,
+    engine: &'a mut dyn Engine,
+    session: SessionId,
+    context: &'a Context,
+    interrupt: Interrupt,
+}
+
+impl Run<'_> {
+    fn prompt(&mut self, text: &str) -> Result<Exit> {
+        let args = &self.args.prompt;
+        let reading = Reading::of(text, args.raw, args.rendered);
+        let ctx = self.engine.info().ctx_tokens;
+        let thinking = prompt::think_mode(self.args, ctx, &self.context.printer);
+        let tokenizer = self.engine.tokenizer();
+        let ids = prompt::tokens(tokenizer, text, reading, args.system(), thinking)?;
+        let d = &self.args.diagnostics;
+        let is_diagnostic =
+            d.dump_logits.is_some() || d.dump_logprobs.is_some() || d.decode_consistency.is_some();
+        if is_diagnostic { self.diagnose(&ids) } else { self.answer(&ids, reading) }
+    }
+
+    /// Runs the diagnostics asked for, one after the other on the same prompt.
+    fn diagnose(&mut self, ids: &[TokenId]) -> Result<Exit> {
+        let d = &self.args.diagnostics;
+        if self.sync(ids)? {
+            return Ok(Exit::Interrupted);
+        }
+        if let Some(path) = &d.dump_logits {
+            dump::logits(self.engine, self.session, ids.len(), path)?;
+            self.wrote(path);
+        }
+        if let Some(path) = &d.dump_logprobs {
+            let wanted = dump::Continuation { limit: self.limit(), top_k: d.logprobs_top_k() };
+            let interrupted =
+                dump::logprobs(self.engine, self.session, wanted, path, &self.interrupt)?;
+            self.wrote(path);
+            if interrupted {
+                return Ok(Exit::Interrupted);
+            }
+        }
+        let Some(steps) = d.decode_consistency else { return Ok(Exit::Success) };
+        if d.dump_logprobs.is_some() && self.sync(ids)? {
+            return Ok(Exit::Interrupted);
+        }
+        let (engine, session) = (&mut *self.engine, self.session);
+        score::decode_consistency(engine, session, steps as usize, self.context, &self.interrupt)
+    }
+
+    /// Whether syncing to the prompt was interrupted.
+    fn sync(&mut self, ids: &[TokenId]) -> Result<bool> {
+        let report = prefill::run(self.engine, self.session, ids, self.context, &self.interrupt)?;
+        Ok(report.cancelled)
+    }
+
+    fn answer(&mut self, ids: &[TokenId], reading: Reading) -> Result<Exit> {
+        let args = self.args;
+        let format = match (args.prompt.stream_json, args.prompt.json) {
+            (true, _) => Format::StreamJson,
+            (false, true) => Format::Json,
+            (false, false) => Format::Text,
+        };
+        let printer = &self.context.printer;
+        let output = args.prompt.output.as_deref();
+        let mut display = Display::new(format, args.prompt.show_thinking, output, printer)?;
+        let seed = config::seed(args);
+        printer.detail(&format!("seed {seed}"));
+        let think = ThinkOptions {
+            thinking: reading != Reading::Raw && ends_inside_thought(self.engine, ids),
+            budget: args.sampling.think_budget.map(|n| Budget::thought(n as usize)),
+            recover_calls: false,
+        };
+        let request = Request {
+            prompt: ids,
+            sampler: Sampler::new(config::sampler_params(args), seed),
+            seed,
+            think,
+            limit: self.limit(),
+            format,
+        };
+        let (engine, session) = (&mut *self.engine, self.session);
+        oneshot::run(engine, session, request, &mut display, self.context, &self.interrupt)
+    }
+
+    fn limit(&self) -> usize {
+        self.args.prompt.tokens as usize
+    }
+
+    fn wrote(&self, path: &Path) {
+        self.context.printer.note(Class::Good, &format!("wrote {}", path.display()));
+    }
+}
