@@ -3,9 +3,10 @@
 
 mod paths;
 mod process;
+pub(crate) mod scripted;
 mod skip;
 pub(crate) mod tiny;
 
 pub(crate) use paths::{fixture, repo, temp_dir, tiny_model};
-pub(crate) use process::q36;
+pub(crate) use process::{Cut, Output, q36};
 pub(crate) use skip::skip;

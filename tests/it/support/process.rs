@@ -1,7 +1,7 @@
 //! Runs the `q36` program like a user: own process, closed environment, a time limit.
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -9,13 +9,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than any test needs on a slow machine, short enough that a hang is a failure.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A command line being prepared.
 pub(crate) struct Run {
     command: Command,
     stdin: Vec<u8>,
+    cut: Option<Cut>,
     home: tempfile::TempDir,
+}
+
+/// What happens to the program in the middle of its output.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// Once this much was read from its stdout.
+    pub(crate) after_bytes: usize,
+    /// A Ctrl+C; otherwise the reader goes away.
+    pub(crate) interrupt: bool,
 }
 
 /// What a finished process left behind. Output that is not UTF-8 is shown with replacements;
@@ -48,13 +58,19 @@ where
     for name in ["NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
         command.env_remove(name);
     }
-    Run { command, stdin: Vec::new(), home }
+    Run { command, stdin: Vec::new(), cut: None, home }
 }
 
 impl Run {
     /// Bytes for standard input, which is then closed.
     pub(crate) fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
+        self
+    }
+
+    /// Interferes in the middle of the output.
+    pub(crate) fn cut(mut self, cut: Cut) -> Self {
+        self.cut = Some(cut);
         self
     }
 
@@ -74,7 +90,23 @@ impl Run {
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().expect("the program of this build can be started");
         feed(&mut child, self.stdin);
-        let stdout = collect(child.stdout.take().expect("stdout is a pipe"));
+        let mut stdout = child.stdout.take().expect("stdout is a pipe");
+        let stdout = match self.cut {
+            None => collect(stdout),
+            Some(cut) => {
+                let mut first = vec![0; cut.after_bytes];
+                stdout.read_exact(&mut first).expect("the program writes that much");
+                if cut.interrupt {
+                    let pid = rustix::process::Pid::from_child(&child);
+                    rustix::process::kill_process(pid, rustix::process::Signal::INT)
+                        .expect("the child is running");
+                    collect(io::Cursor::new(first).chain(stdout))
+                } else {
+                    drop(stdout);
+                    collect(io::Cursor::new(first))
+                }
+            }
+        };
         let stderr = collect(child.stderr.take().expect("stderr is a pipe"));
         let deadline = Instant::now() + LIMIT;
         let stdout_bytes = await_end(&mut child, &stdout, deadline);
