@@ -3,7 +3,7 @@
 //! Only instructions that every aarch64 has: products of bytes come from `smull`, summed in pairs and
 //! again in pairs, which is exact for all operands. Quants need no shift.
 
-#[expect(clippy::wildcard_imports, reason = "instructions by their well-known names")]
+#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "well-known names"))]
 use std::arch::aarch64::*;
 
 use super::machine::{Iq2Words, Kernel, Machine};

@@ -5,7 +5,7 @@
 //! weight meets a signed quant, either the sign of the weight moves to the quant, or quants are shifted by
 //! 128 and the caller subtracts what the shift added.
 
-#[expect(clippy::wildcard_imports, reason = "instructions by their well-known names")]
+#[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "well-known names"))]
 use std::arch::x86_64::*;
 
 use super::machine::{Iq2Words, Kernel, Machine};

@@ -1,8 +1,6 @@
 //! The Vulkan layer from outside, on whatever device there is: what the shaders declare, what
 //! validation sees, how graphs run. The kernels' own numbers are tested beside them, in `src/kernels`.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
-
 mod device;
 mod graph;
 mod reflect;
