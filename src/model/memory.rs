@@ -7,6 +7,7 @@
 //! | K and V rows | for each session: `ctx` rows of each full-attention layer |
 //! | state slot | S and the raw convolution rows of all recurrent layers, f32 |
 //! | logits, token ids | for each session |
+//! | vocabulary | once for the process: bytes, kinds and look-up tables of its rows |
 //! | scratch | what the backend says: it knows its buffers |
 
 use serde::Serialize;
@@ -16,6 +17,10 @@ use crate::quant::TensorType;
 
 /// Types that K and V rows may have.
 pub const KV_TYPES: [TensorType; 3] = [TensorType::F16, TensorType::Q8_0, TensorType::Q4_0];
+
+/// Bytes a vocabulary row takes in the tokenizer: its text, its kind, and its share of two hash
+/// tables at about half load. Measured on the published vocabulary, rounded up.
+const VOCABULARY_ROW_BYTES: usize = 64;
 
 /// What is to be planned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub struct Plan {
     pub logits_per_session: u64,
     /// Token ids of one session.
     pub ids_per_session: u64,
+    /// The tokenizer's tables.
+    pub vocabulary: u64,
     /// The backend's buffers.
     pub scratch: u64,
     /// Sessions planned for.
@@ -76,6 +83,7 @@ impl Plan {
             slot: shape.state_slot_bytes() as u64,
             logits_per_session: shape.logits_bytes() as u64,
             ids_per_session: (ctx * size_of::<u32>()) as u64,
+            vocabulary: (shape.vocab * VOCABULARY_ROW_BYTES) as u64,
             scratch: scratch_bytes,
             sessions: sessions as u64,
             slots: slots as u64,
@@ -109,7 +117,7 @@ impl Plan {
 
     /// Everything but the weights.
     pub fn beyond_weights(&self) -> u64 {
-        self.kv() + self.state() + self.logits() + self.ids() + self.scratch
+        self.kv() + self.state() + self.logits() + self.ids() + self.vocabulary + self.scratch
     }
 
     /// Everything.
@@ -154,7 +162,7 @@ mod tests {
         assert_eq!(plan.logits(), 993_280);
         assert_eq!(plan.ids(), 131_072);
         assert_eq!(plan.per_session(), 272_629_760 + 66_846_720 + 993_280 + 131_072);
-        assert_eq!(plan.beyond_weights(), plan.per_session() + plan.slot + 7);
+        assert_eq!(plan.beyond_weights(), plan.per_session() + plan.slot + 248_320 * 64 + 7);
         assert_eq!(plan.total(), 11_726_326_272 + plan.beyond_weights());
         let four = Plan::new(&shape, 0, &Request { sessions: 4, slots: 5, ..request });
         assert_eq!(four.beyond_weights() - plan.beyond_weights(), 3 * plan.per_session());

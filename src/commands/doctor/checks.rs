@@ -176,6 +176,7 @@ mod tests {
             slot: 0,
             logits_per_session: 0,
             ids_per_session: 0,
+            vocabulary: 0,
             scratch: scratch_gib << 30,
             sessions: 1,
             slots: 2,

@@ -81,6 +81,7 @@ fn table(info: &Info, available: Option<Bytes>, fits: bool) -> String {
         ("K/V rows", format!("{} ({}/{})", Bytes(plan.kv()), info.kv_k, info.kv_v)),
         ("recurrent state", format!("{} in {} slots", Bytes(plan.state()), plan.slots)),
         ("logits and ids", Bytes(plan.logits() + plan.ids()).to_string()),
+        ("vocabulary", Bytes(plan.vocabulary).to_string()),
         ("scratch", Bytes(plan.scratch).to_string()),
         ("beside the weights", Bytes(plan.beyond_weights()).to_string()),
         ("memory available", available),

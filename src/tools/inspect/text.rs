@@ -180,6 +180,7 @@ fn write_memory(r: &Report, out: &mut dyn Write) -> io::Result<()> {
     amount(&format!("recurrent state, {} slots", p.slots), p.state(), out)?;
     amount("logits", p.logits(), out)?;
     amount("token ids", p.ids(), out)?;
+    amount("vocabulary", p.vocabulary, out)?;
     amount("scratch", p.scratch, out)?;
     amount("sum without weights", m.beyond_weights, out)?;
     amount("sum", m.total, out)?;
