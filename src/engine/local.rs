@@ -13,7 +13,7 @@ use crate::tokenizer::{TokenId, Tokenizer};
 
 type Session = super::session::Session<cpu::Kv>;
 
-/// A model that is open on this machine. [`ModelEngine::open`] makes it.
+/// A model that is open on this machine. [`super::Prepared::open`] makes it.
 pub struct ModelEngine {
     pub(super) info: Info,
     pub(super) tokenizer: Tokenizer,

@@ -1,4 +1,4 @@
-//! Reading the direction file of steering (model.md 4). What its bytes mean is [`ops::Steering`]'s.
+//! Reading the direction file of steering (model.md 4). What its bytes mean is [`Steering`]'s.
 
 use super::options::SteeringChoice;
 use super::{Error, SteeringProblem};

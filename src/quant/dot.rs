@@ -2,7 +2,7 @@
 //! then the kernels of the instruction set in use.
 //!
 //! Whatever the instruction set, the number of rows and the number of activations, a result has the
-//! bits that [`scalar`](super::scalar) gives it. None of these functions starts threads; callers split
+//! bits that [`scalar`] gives it. None of these functions starts threads; callers split
 //! rows, never a row.
 
 use super::activation::Activation;

@@ -81,3 +81,17 @@ pub fn select_isa(isa: Isa) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_is_the_default_and_missing_ones_are_refused() {
+        assert_eq!(Some(isa()), Isa::available().last());
+        for isa in Isa::ALL.into_iter().filter(|isa| !isa.is_available()) {
+            assert!(!select_isa(isa), "{isa}");
+        }
+        assert!(Isa::Scalar.is_available());
+    }
+}

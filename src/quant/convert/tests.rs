@@ -1,5 +1,7 @@
 //! Decoders and quantizers against the digests of model.md 5.15, and their limits.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::util::hex;
 
@@ -172,6 +174,58 @@ fn weights_round_halves_away_and_cache_rows_to_even() {
     assert_eq!(block[2..5].iter().map(|b| b.cast_signed()).collect::<Vec<_>>(), [127, 3, -5]);
     quantize_kv(TensorType::Q8_0, &x, &mut block);
     assert_eq!(block[2..5].iter().map(|b| b.cast_signed()).collect::<Vec<_>>(), [127, 2, -4]);
+}
+
+/// Largest error of any value of a row, in units of the largest magnitude.
+fn round_trip_error(ty: TensorType, x: &[f32], importance: Option<&[f32]>) -> f32 {
+    let mut bytes = vec![0; ty.row_bytes(x.len()).unwrap()];
+    quantize(ty, x, importance, &mut bytes).unwrap();
+    let mut back = vec![0.0; x.len()];
+    dequantize(ty, &bytes, &mut back);
+    let largest = x.iter().fold(0.0, |m: f32, v| m.max(v.abs()));
+    x.iter().zip(&back).fold(0.0, |m: f32, (a, b)| m.max((a - b).abs())) / largest
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn round_trips_stay_within_a_step(
+        x in prop::collection::vec(-1.0f32..1.0, 256), scale in 1e-3f32..1e3, seed: u8,
+    ) {
+        let x: Vec<f32> = x.iter().map(|v| v * scale).collect();
+        let w: Vec<f32> = (0..256u16).map(|i| 0.5 + f32::from(i % (u16::from(seed) + 1))).collect();
+        // Half a step of the format over the range, and what rounding the scale to f16 adds.
+        for (ty, bound) in [
+            (TensorType::F32, 0.0),
+            (TensorType::F16, 1e-3),
+            (TensorType::BF16, 4e-3),
+            (TensorType::Q8_0, 0.0045),
+            (TensorType::Q4_0, 0.13),
+            (TensorType::Q4_K, 0.16),
+            (TensorType::Q2_K, 0.7),
+        ] {
+            for importance in [None, Some(&w[..])] {
+                let error = round_trip_error(ty, &x, importance);
+                prop_assert!(error <= bound, "{}: {}", ty, error);
+            }
+        }
+        let error = round_trip_error(TensorType::IQ2_XXS, &x, Some(&w));
+        // Each eight values carry an even number of minus signs, so one of them may get the wrong one.
+        prop_assert!(error <= 2.0, "iq2_xxs: {}", error);
+    }
+}
+
+#[test]
+fn zeros_stay_zeros_in_every_format() {
+    let formats = [TensorType::Q8_0, TensorType::Q4_0, TensorType::Q2_K, TensorType::Q4_K];
+    for ty in formats.into_iter().chain([TensorType::IQ2_XXS]) {
+        let mut bytes = vec![0xff; ty.row_bytes(256).unwrap()];
+        let mut back = [f32::NAN; 256];
+        quantize(ty, &[0.0; 256], Some(&[1.0; 256]), &mut bytes).unwrap();
+        dequantize(ty, &bytes, &mut back);
+        assert_eq!(back, [0.0; 256], "{ty}");
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Vector kernels, bit-equal to [`scalar`](super::scalar). The only unsafe code of the module: what
-//! touches instructions is in [`x86`] and [`neon`], the kernels are written once over [`machine`].
+//! touches instructions is in `x86` and `neon`, the kernels are written once over [`machine`].
 #![expect(unsafe_code, reason = "vector instructions; each machine's token proves that they exist")]
 #![expect(
     clippy::inline_always,
