@@ -26,7 +26,7 @@ pub use error::Error;
 pub use event::{End, ErrorKind, Event, Failure, ParsedCall, Phase, Repair, Reply};
 pub use json::Json;
 pub use message::{Arguments, Conversation, Message, Role, Tool, ToolCall};
-pub use prompt::{ADDED_TOKENS, Kind, Marker, Prompt, RawBlock, Segment};
+pub use prompt::{Kind, Marker, Prompt, RawBlock, Segment};
 pub use render::{RenderOptions, THINK_MAX_MIN_CTX_TOKENS, THINK_MAX_TEXT, ThinkMode, render};
 pub use stream::{Reader, ReaderOptions, Source};
 pub use think::{

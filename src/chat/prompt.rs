@@ -34,44 +34,6 @@ pub struct Marker {
     pub text: &'static str,
 }
 
-/// The added tokens of the model family, in the order of their ids (model.md 6.4). Which ids they have is the
-/// vocabulary's business; that a vocabulary has no others is checked where one is loaded.
-pub const ADDED_TOKENS: [&str; 33] = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-    "<tool_call>",
-    "</tool_call>",
-    "<|fim_prefix|>",
-    "<|fim_middle|>",
-    "<|fim_suffix|>",
-    "<|fim_pad|>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-    "<|audio_start|>",
-    "<|audio_end|>",
-    "<tts_pad>",
-    "<tts_text_bos>",
-    "<tts_text_eod>",
-    "<tts_text_bos_single>",
-    "<|audio_pad|>",
-];
-
 /// A block of tool calls exactly as the model wrote it, for [`Message::replay`](super::Message::replay).
 ///
 /// From the white space before the first `<tool_call>` to the last `</tool_call>`. The outer tags are control text; a
@@ -230,7 +192,7 @@ fn find_added(text: &str, start: usize, markers: &mut Vec<Marker>) {
     let mut at = 0;
     while let Some(open) = text[at..].find('<') {
         at += open;
-        match ADDED_TOKENS.iter().find(|token| text[at..].starts_with(**token)) {
+        match tokenizer::ADDED_TOKENS.iter().find(|token| text[at..].starts_with(**token)) {
             Some(token) => {
                 markers.push(Marker { offset: start + at, text: token });
                 at += token.len();
