@@ -6,14 +6,8 @@ use super::heading;
 use super::streaming::StreamingArgs;
 use super::values::{self, Backend, CacheType};
 
-/// Context of a session when none is given, in tokens. A file with less shrinks it.
-pub const DEFAULT_CTX: u32 = 32_768;
-
 /// Most helper threads; more is clamped.
 pub const MAX_THREADS: u32 = 32;
-
-/// Most draft tokens of a speculative step; more is clamped.
-pub const MAX_DRAFT: u32 = 16;
 
 /// Model, backend and everything that is decided before the first token.
 #[derive(Debug, Clone, clap::Args)]
@@ -132,8 +126,7 @@ pub struct MtpArgs {
     #[arg(long, value_name = "N", value_parser = values::non_negative)]
     pub mtp_draft: Option<u32>,
 
-    /// Confidence a draft needs, 0 to 1000.
-    #[arg(long, value_name = "F", default_value = "3",
-          value_parser = values::float_in(0.0, 1000.0))]
-    pub mtp_margin: f32,
+    /// Confidence a draft needs, 0 to 1000. Default: 3.
+    #[arg(long, value_name = "F", value_parser = values::float_in(0.0, 1000.0))]
+    pub mtp_margin: Option<f32>,
 }

@@ -179,6 +179,13 @@ pub struct DiagnosticArgs {
 }
 
 impl DiagnosticArgs {
+    /// Whether something is asked for that evaluates the prompt and replaces the answer.
+    pub fn reads_a_prompt(&self) -> bool {
+        self.dump_logits.is_some()
+            || self.dump_logprobs.is_some()
+            || self.decode_consistency.is_some()
+    }
+
     /// `--logprobs-top-k`, clamped.
     pub fn logprobs_top_k(&self) -> usize {
         self.logprobs_top_k.min(MAX_LOGPROBS) as usize

@@ -3,12 +3,6 @@
 use super::heading;
 use super::values::{self, ThinkMode};
 
-/// Largest candidate set of `--top-k`; more is clamped.
-pub const MAX_TOP_K: u32 = 1024;
-
-/// Smallest context in which Think Max is offered, in tokens.
-pub const THINK_MAX_CTX: u32 = 98_304;
-
 /// How the next token is drawn, and how the model is asked to think.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::SAMPLING)]
@@ -62,11 +56,6 @@ impl SamplingArgs {
         } else {
             ThinkMode::On
         }
-    }
-
-    /// `--top-k`, clamped.
-    pub fn top_k(&self) -> u32 {
-        self.top_k.min(MAX_TOP_K)
     }
 
     /// `--top-p`, with 0 read as 1.

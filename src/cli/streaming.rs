@@ -50,6 +50,7 @@ impl StreamingArgs {
             (self.ssd_streaming_cache_experts.is_some(), "--ssd-streaming-cache-experts"),
             (self.ssd_streaming_preload_experts.is_some(), "--ssd-streaming-preload-experts"),
             (self.ssd_streaming_cold, "--ssd-streaming-cold"),
+            (self.ssd_streaming_full_layers.is_some(), "--ssd-streaming-full-layers 0"),
         ];
         given.iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| *flag).collect()
     }

@@ -67,8 +67,12 @@ fn engine(args: &EngineArgs) -> Vec<Notice> {
     for (_, flag) in on_cpu.iter().filter(|(is_given, _)| *is_given) {
         notices.push(Notice::NoEffect(format!("{flag} has no effect on the CPU")));
     }
-    if args.mtp.mtp_draft.is_some() && args.mtp.mtp.is_none() {
-        notices.push(Notice::NoEffect("--mtp-draft has no effect without --mtp".into()));
+    let of_mtp = [
+        (args.mtp.mtp_draft.is_some(), "--mtp-draft"),
+        (args.mtp.mtp_margin.is_some(), "--mtp-margin"),
+    ];
+    for (_, flag) in of_mtp.iter().filter(|(is_given, _)| *is_given && args.mtp.mtp.is_none()) {
+        notices.push(Notice::NoEffect(format!("{flag} has no effect without --mtp")));
     }
     notices
 }

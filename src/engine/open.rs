@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::lock::{self, InstanceLock};
 use super::options::{BackendChoice, Context, Locking, Options};
 use super::slots::SlotBook;
-use super::{BackendKind, Error, Info, ModelEngine, steering};
+use super::{BackendKind, Error, Info, ModelEngine, lock, steering};
 use crate::cpu;
 use crate::model::Model;
 use crate::model::memory::{Plan, Request};
@@ -66,6 +65,11 @@ impl Prepared {
         &self.info
     }
 
+    /// The model, open and checked.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
     /// One line for each decision that the user did not make.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -87,10 +91,8 @@ impl Prepared {
     pub fn open(self, warmed: &mut dyn FnMut(u64) -> bool) -> Result<ModelEngine, Error> {
         let Self { model, options, info, .. } = self;
         let lock = match &options.locking {
-            Locking::WhenLarge(path) if info.plan.total() >= lock::SMALLEST_LOCKED_BYTES => {
-                Some(InstanceLock::acquire(path)?)
-            }
-            Locking::WhenLarge(_) | Locking::Never => None,
+            Locking::WhenLarge(path) => lock::acquire_for(path, info.plan.total())?,
+            Locking::Never => None,
         };
         let tokenizer = tokenizer_of(&model)?;
         if options.warm {

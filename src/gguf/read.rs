@@ -299,7 +299,7 @@ impl<'a> HeaderReader<'a> {
         let key = self.name(&format!("metadata key {index}"))?;
         let ty = self.value_type(key)?;
         let start = self.r.pos();
-        self.skip(key, ty, 0)?;
+        self.skip(key, ty, 1, 0)?;
         Ok(Entry { key: key.to_owned(), ty, range: start..self.r.pos() })
     }
 
@@ -309,12 +309,12 @@ impl<'a> HeaderReader<'a> {
         ValueType::from_gguf(found).ok_or_else(unknown)
     }
 
-    /// Checks a value and moves past it.
-    fn skip(&mut self, key: &str, ty: ValueType, depth: usize) -> Result<(), Problem> {
+    /// Checks `count` values of one type and moves past them.
+    fn skip(&mut self, key: &str, ty: ValueType, count: u64, depth: usize) -> Result<(), Problem> {
         match ty {
-            ValueType::Bool => self.skip_bools(key, 1),
-            ValueType::String => self.skip_string(key),
-            ValueType::Array => self.skip_array(key, depth),
+            ValueType::Bool => self.skip_bools(key, count),
+            ValueType::String => (0..count).try_for_each(|_| self.skip_string(key)),
+            ValueType::Array => (0..count).try_for_each(|_| self.skip_array(key, depth)),
             ValueType::U8
             | ValueType::I8
             | ValueType::U16
@@ -324,7 +324,7 @@ impl<'a> HeaderReader<'a> {
             | ValueType::F32
             | ValueType::U64
             | ValueType::I64
-            | ValueType::F64 => self.skip_numbers(key, ty, 1),
+            | ValueType::F64 => self.skip_numbers(key, ty, count),
         }
     }
 
@@ -370,21 +370,7 @@ impl<'a> HeaderReader<'a> {
                 in_key(Truncated { at: self.size }, key)
             });
         }
-        match element {
-            ValueType::Bool => self.skip_bools(key, count),
-            ValueType::String => (0..count).try_for_each(|_| self.skip_string(key)),
-            ValueType::Array => (0..count).try_for_each(|_| self.skip_array(key, depth + 1)),
-            ValueType::U8
-            | ValueType::I8
-            | ValueType::U16
-            | ValueType::I16
-            | ValueType::U32
-            | ValueType::I32
-            | ValueType::F32
-            | ValueType::U64
-            | ValueType::I64
-            | ValueType::F64 => self.skip_numbers(key, element, count),
-        }
+        self.skip(key, element, count, depth + 1)
     }
 
     /// A tensor whose `offset` is still relative to the data section.

@@ -3,11 +3,9 @@
 //! [`attend`] is the definition. Long contexts are computed in spans of keys whose [`Partial`] results are merged
 //! in the order of the spans; where the borders of spans lie must depend on key positions alone, then so do the bits.
 
+use super::norm::sum_of;
 use super::{exp, sigmoid};
 use crate::quant::{axpy, dot_f32};
-
-/// Partial sums of [`sum`]: independent chains that become vector registers.
-const LANES: usize = 16;
 
 /// `out = softmax(scale * q k_j) v_j` over all rows `j`: `keys` and `values` are `[rows][q.len()]`, at least one row.
 /// `scores` is scratch of one value per row, and holds the unnormalised weights afterwards.
@@ -49,7 +47,7 @@ impl Partial {
         for s in scores.iter_mut() {
             *s = exp(*s - max);
         }
-        Self { max, sum: sum(scores) }
+        Self { max, sum: sum_of(scores, |v| v) }
     }
 
     /// Adds the keys of `later`, whose weighted values are `later_acc`, to these and theirs in `acc`.
@@ -74,28 +72,6 @@ impl Partial {
             *a *= factor;
         }
     }
-}
-
-/// Sum in lanes, joined by halving.
-fn sum(x: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let (blocks, tail) = x.as_chunks::<LANES>();
-    for block in blocks {
-        for (lane, v) in lanes.iter_mut().zip(block) {
-            *lane += v;
-        }
-    }
-    for (lane, v) in lanes.iter_mut().zip(tail) {
-        *lane += v;
-    }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for l in 0..width {
-            lanes[l] += lanes[l + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
 }
 
 /// `o[i] *= sigmoid(gate[i])`: the output gate of a head, raw projection of the same token.

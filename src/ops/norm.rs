@@ -2,20 +2,20 @@
 
 use super::silu;
 
-/// Number of partial sums of [`sum_squares`]; two AVX2 registers, so that additions overlap.
+/// Number of partial sums of [`sum_of`]; two AVX2 registers, so that additions overlap.
 const LANES: usize = 16;
 
-/// Sum of `x[i]^2`: lane `l` adds the squares at positions `l, l + 16, ...`, lanes are joined by halving.
-pub fn sum_squares(x: &[f32]) -> f32 {
+/// Sum of `f(x[i])`: lane `l` adds the values at positions `l, l + 16, ...`, lanes are joined by halving.
+pub(super) fn sum_of(x: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (blocks, tail) = x.as_chunks::<LANES>();
     for block in blocks {
-        for (lane, v) in lanes.iter_mut().zip(block) {
-            *lane += v * v;
+        for (lane, &v) in lanes.iter_mut().zip(block) {
+            *lane += f(v);
         }
     }
-    for (lane, v) in lanes.iter_mut().zip(tail) {
-        *lane += v * v;
+    for (lane, &v) in lanes.iter_mut().zip(tail) {
+        *lane += f(v);
     }
     let mut width = LANES / 2;
     while width > 0 {
@@ -25,6 +25,11 @@ pub fn sum_squares(x: &[f32]) -> f32 {
         width /= 2;
     }
     lanes[0]
+}
+
+/// Sum of `x[i]^2`, in the order of lanes.
+pub fn sum_squares(x: &[f32]) -> f32 {
+    sum_of(x, |v| v * v)
 }
 
 /// `out[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps)`. All three slices have one length.

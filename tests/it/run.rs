@@ -218,6 +218,20 @@ fn decoding_and_prefilling_agree_to_the_bit_on_the_cpu() {
 }
 
 #[test]
+fn inspect_shows_the_file_and_needs_no_prompt() {
+    let shown = answer(&["--inspect"]);
+    assert!(shown.contains("qwen35moe"), "{shown}");
+    let v: Value = serde_json::from_str(&answer(&["--inspect", "--json"])).unwrap();
+    assert!(v.is_object());
+    let dir = temp_dir();
+    let (text, out) = (dir.path().join("t.txt"), dir.path().join("l.json"));
+    let args =
+        ["--perplexity-file", text.to_str().unwrap(), "--dump-logits", out.to_str().unwrap()];
+    let both = run(&args).expect_status(2);
+    assert!(both.stderr.contains("goes alone"), "{}", both.stderr);
+}
+
+#[test]
 fn a_dry_run_prints_the_plan_and_loads_nothing() {
     let out = run(&["-p", "x", "--dry-run"]);
     assert_eq!(out.status, Some(0), "{}", out.stderr);

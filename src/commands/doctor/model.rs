@@ -2,12 +2,10 @@
 
 use super::{Finding, Level};
 use crate::cli::doctor::DoctorArgs;
-use crate::cli::engine::DEFAULT_CTX;
 use crate::cli::environment::Environment;
 use crate::commands::paths;
-use crate::model::Model;
-use crate::model::memory::{Plan, Request};
-use crate::quant::TensorType;
+use crate::engine::{Context, Options, Prepared};
+use crate::model::memory::Plan;
 
 /// Opens the file as `run` would, without touching its weights, and plans memory for one session.
 pub(super) fn look(args: &DoctorArgs, environment: &Environment) -> (Vec<Finding>, Option<Plan>) {
@@ -15,28 +13,27 @@ pub(super) fn look(args: &DoctorArgs, environment: &Environment) -> (Vec<Finding
         Ok(path) => path,
         Err(err) => return (vec![problem(&err.to_string())], None),
     };
-    let model = match Model::open(&path) {
-        Ok(model) => model,
+    let context = args.ctx.map_or_else(Context::default, |n| Context::Exactly(n as usize));
+    let prepared = match Prepared::new(Options { context, ..Options::new(path) }) {
+        Ok(prepared) => prepared,
         Err(err) => return (vec![problem(&err.to_string())], None),
     };
-    let trained = model.shape.context_length;
-    let wanted = args.ctx.map_or(DEFAULT_CTX as usize, |ctx| ctx as usize);
-    let mut findings = Vec::new();
-    if args.ctx.is_some() && wanted > trained {
-        let text = format!("a context of {wanted} tokens is beyond the model's own {trained}");
-        let finding = Finding::new("model", Level::Problem, text);
-        findings.push(finding.remedy(format!("use --ctx {trained}, or --ctx-force with it")));
-    } else {
-        findings.push(sound(&model, wanted.min(trained)));
-    }
-    let weights = model.file.tensors().iter().map(|tensor| tensor.bytes).sum();
-    let request = Request::single(TensorType::F16, TensorType::F16, wanted.min(trained));
-    (findings, Some(Plan::new(&model.shape, weights, &request)))
+    let findings = match prepared.tokenizer() {
+        Ok(_) => vec![sound(&prepared)],
+        Err(err) => vec![problem(&format!("{:#}", anyhow::Error::from(err)))],
+    };
+    (findings, Some(prepared.info().plan))
 }
 
-fn sound(model: &Model, ctx: usize) -> Finding {
-    let (path, name, bits) = (model.file.path().display(), model.name(), model.expert_bits());
-    let text = format!("{path}: {name}, {bits}-bit experts, context of {ctx} tokens");
+fn sound(prepared: &Prepared) -> Finding {
+    let (model, info) = (prepared.model(), prepared.info());
+    let text = format!(
+        "{}: {}, {}-bit experts, context of {} tokens",
+        info.model.display(),
+        model.name(),
+        info.quant_bits,
+        info.ctx_tokens
+    );
     Finding::new("model", Level::Good, text)
 }
 

@@ -57,7 +57,7 @@ pub(super) fn options(args: &RunArgs, environment: &Environment) -> anyhow::Resu
 pub(super) fn sampler_params(args: &RunArgs) -> SamplerParams {
     SamplerParams {
         temperature: args.sampling.temperature,
-        top_k: args.sampling.top_k() as usize,
+        top_k: args.sampling.top_k as usize,
         top_p: args.sampling.top_p(),
         min_p: args.sampling.min_p,
     }

@@ -20,7 +20,7 @@ pub(super) fn run(
     context: &Context,
     interrupt: &Interrupt,
 ) -> Result<SyncReport> {
-    let mut watch = Watch::new(&context.printer, interrupt);
+    let mut watch = Watch::new(context, interrupt);
     let report = engine.sync(session, prompt, &mut watch);
     watch.finish();
     Ok(report?)
@@ -30,13 +30,18 @@ pub(super) fn run(
 struct Watch<'a> {
     printer: &'a Printer,
     interrupt: &'a Interrupt,
+    /// Width of the terminal on stderr, if it is one.
+    columns: Option<usize>,
     started: Instant,
     status: Option<Prefill>,
 }
 
 impl<'a> Watch<'a> {
-    fn new(printer: &'a Printer, interrupt: &'a Interrupt) -> Self {
-        Self { printer, interrupt, started: Instant::now(), status: None }
+    fn new(context: &'a Context, interrupt: &'a Interrupt) -> Self {
+        let printer = &context.printer;
+        let columns =
+            printer.stderr_is_terminal().then(|| width::terminal_columns(context.terminal.columns));
+        Self { printer, interrupt, columns, started: Instant::now(), status: None }
     }
 
     fn finish(&mut self) {
@@ -52,8 +57,7 @@ impl SyncControl for Watch<'_> {
             return;
         }
         let now = self.started.elapsed();
-        let columns = self.printer.stderr_is_terminal().then(|| width::terminal_columns(None));
-        let status = self.status.get_or_insert_with(|| Prefill::new(total, columns, now));
+        let status = self.status.get_or_insert_with(|| Prefill::new(total, self.columns, now));
         if let Some(text) = status.update(done, now) {
             self.printer.raw_message(&text);
         }

@@ -11,17 +11,22 @@ use super::{config, dump, plan, prefill, score};
 use crate::chat::{Budget, ThinkOptions};
 use crate::cli::UsageError;
 use crate::cli::run::RunArgs;
-use crate::commands::{Context, Exit};
+use crate::commands::{self, Context, Exit};
 use crate::engine::generate::ends_inside_thought;
 use crate::engine::sample::Sampler;
 use crate::engine::{Engine, Prepared, SessionId};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
+use crate::tools::inspect::InspectOptions;
 use crate::util::signal::Interrupt;
+use crate::util::units::Bytes;
 
 /// Runs the subcommand.
 pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit> {
     let diagnostics = &args.diagnostics;
+    if diagnostics.inspect {
+        return inspect(args, context);
+    }
     let wants_text = diagnostics.perplexity_file.is_none();
     let text = if wants_text { config::prompt_text(args)? } else { None };
     check(args, text.as_deref())?;
@@ -41,7 +46,14 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
     }
     printer.note(Class::Plain, &plan::line(prepared.info()));
     let interrupt = Interrupt::install()?;
+    if args.engine.warm_weights {
+        let bytes = Bytes(prepared.info().plan.weights);
+        printer.note(Class::Plain, &format!("reading all weights once: {bytes}"));
+    }
     let mut engine = prepared.open(&mut |_| !interrupt.is_raised())?;
+    if interrupt.is_raised() {
+        return Ok(Exit::Interrupted);
+    }
     let session = engine.open_session()?;
     match (&diagnostics.perplexity_file, text) {
         (Some(path), _) => {
@@ -56,6 +68,20 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
     }
 }
 
+/// `--inspect`: the summary of the file that would be run, with the memory plan of these flags.
+fn inspect(args: &RunArgs, context: &Context) -> Result<Exit> {
+    let options = config::options(args, &context.environment)?;
+    let plain = InspectOptions::new(&options.model);
+    let options = InspectOptions {
+        json: args.prompt.json,
+        ctx: args.engine.context.ctx.map(|n| n as usize),
+        kv_k: options.kv_k.unwrap_or(plain.kv_k),
+        kv_v: options.kv_v.unwrap_or(plain.kv_v),
+        ..plain
+    };
+    commands::inspect::show(&options, context)
+}
+
 /// Combinations that cannot work, before anything is opened.
 fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
     let d = &args.diagnostics;
@@ -63,6 +89,9 @@ fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
     match (&d.perplexity_file, text) {
         (Some(_), _) if args.prompt.source()?.is_some() => {
             usage("--perplexity-file takes no prompt")
+        }
+        (Some(_), _) if d.dump_tokens || d.reads_a_prompt() => {
+            usage("--perplexity-file goes alone: the other diagnostics need a prompt")
         }
         (None, None) if d.dump_tokens => usage("--dump-tokens needs a prompt: add -p TEXT"),
         (None, None) => usage("a prompt is needed: add -p TEXT or --prompt-file FILE"),
@@ -88,10 +117,11 @@ impl Run<'_> {
         let thinking = prompt::think_mode(self.args, ctx, &self.context.printer);
         let tokenizer = self.engine.tokenizer();
         let ids = prompt::tokens(tokenizer, text, reading, args.system(), thinking)?;
-        let d = &self.args.diagnostics;
-        let is_diagnostic =
-            d.dump_logits.is_some() || d.dump_logprobs.is_some() || d.decode_consistency.is_some();
-        if is_diagnostic { self.diagnose(&ids) } else { self.answer(&ids, reading) }
+        if self.args.diagnostics.reads_a_prompt() {
+            self.diagnose(&ids)
+        } else {
+            self.answer(&ids, reading)
+        }
     }
 
     /// Runs the diagnostics asked for, one after the other on the same prompt.

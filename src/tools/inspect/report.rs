@@ -10,6 +10,7 @@ use serde_json::json;
 use super::command::{Finding, InspectOptions};
 use super::diff::Diff;
 use super::verify::Verified;
+use crate::engine::DEFAULT_CTX_TOKENS;
 use crate::gguf::{File, Tensor, Value};
 use crate::model::layout::Group;
 use crate::model::memory::{Plan, Request};
@@ -18,8 +19,6 @@ use crate::model::summary::{self, Total};
 use crate::model::{Model, Shape};
 use crate::util::hex;
 
-/// Default context of the memory plan.
-const DEFAULT_CTX: usize = 32_768;
 /// Elements of an array that are shown.
 const SHOWN_ELEMENTS: usize = 8;
 
@@ -329,7 +328,7 @@ fn template_facts(file: &File) -> Option<TemplateFacts> {
 }
 
 fn context(shape: &Shape, options: &InspectOptions) -> usize {
-    options.ctx.unwrap_or(DEFAULT_CTX.min(shape.context_length))
+    options.ctx.unwrap_or(DEFAULT_CTX_TOKENS.min(shape.context_length))
 }
 
 fn decode_facts(tensors: &[Tensor], shape: &Shape, options: &InspectOptions) -> DecodeFacts {
