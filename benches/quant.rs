@@ -78,7 +78,8 @@ fn copies(criterion: &mut Criterion) {
     group.throughput(Throughput::Bytes(bytes as u64));
     let from = vec![1u8; bytes];
     let mut to = vec![0u8; bytes];
-    for threads in [1, 2] {
+    let most = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    for threads in [1, most] {
         group.bench_function(BenchmarkId::from_parameter(threads), |bench| {
             bench.iter(|| {
                 let part = bytes / threads;
@@ -123,10 +124,10 @@ fn products(criterion: &mut Criterion) {
     }
 }
 
-/// Prefill: 1, 8 and 64 activations.
+/// Prefill: from one activation to as many as a task takes at a time.
 fn many(criterion: &mut Criterion, ty: TensorType, w: &[u8]) {
     let mut group = criterion.benchmark_group("matmul");
-    for tokens in [1, 8, 64] {
+    for tokens in [1, 2, 3, 8, 16, 64] {
         let xs: Vec<_> = (0..tokens)
             .map(|seed| Activation::new(&noise(COLS, seed + 3), Forms::of(ty)))
             .collect();
