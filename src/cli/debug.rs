@@ -22,7 +22,7 @@ struct Switch {
 
 const SWITCHES: [Switch; 1] = [Switch {
     name: "isa",
-    values: &["scalar", "neon", "avx2", "avx-vnni", "avx512-vnni"],
+    values: &["scalar", "neon", "avx2", "avx-vnni", "avx512-vnni", "avx512-vbmi"],
     effect: "instructions of the CPU backend, instead of the best ones",
     set: |switches, value| switches.isa = Some(value),
 }];
@@ -72,7 +72,10 @@ mod tests {
         for bad in ["isa", "isa=mmx", "no-such"] {
             let err = DebugSwitches::parse(bad).unwrap_err();
             assert_eq!(err.to_string(), format!("invalid value for Q36_DEBUG: {bad}"));
-            assert_eq!(err.hint, "known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni");
+            assert_eq!(
+                err.hint,
+                "known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni|avx512-vbmi"
+            );
         }
     }
 

@@ -18,8 +18,10 @@ pub enum Isa {
     Avx2,
     /// The same with integer dot products in their VEX encoding.
     AvxVnni,
-    /// The same with integer dot products and masks of AVX-512, on 256 bits.
+    /// The same with integer dot products and masks of AVX-512; on 512 bits for many activations.
     Avx512Vnni,
+    /// The same with permutations of bytes and GFNI.
+    Avx512Vbmi,
 }
 
 /// The choice as a position in [`Isa::ALL`]; [`UNDECIDED`] until somebody asks.
@@ -28,8 +30,8 @@ const UNDECIDED: u8 = u8::MAX;
 
 impl Isa {
     /// Every instruction set, from the slowest to the fastest.
-    pub const ALL: [Self; 5] =
-        [Self::Scalar, Self::Neon, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni];
+    pub const ALL: [Self; 6] =
+        [Self::Scalar, Self::Neon, Self::Avx2, Self::AvxVnni, Self::Avx512Vnni, Self::Avx512Vbmi];
 
     /// Whether this machine has it.
     pub fn is_available(self) -> bool {
@@ -49,6 +51,7 @@ impl Isa {
             Self::Avx2 => "avx2",
             Self::AvxVnni => "avx-vnni",
             Self::Avx512Vnni => "avx512-vnni",
+            Self::Avx512Vbmi => "avx512-vbmi",
         }
     }
 }

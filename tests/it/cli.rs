@@ -80,7 +80,7 @@ fn wrong_lines_end_with_2_and_one_hint() {
     assert_eq!(
         bad.stderr,
         "q36: invalid value for Q36_DEBUG: no-such\n\
-         hint: known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni\n"
+         hint: known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni|avx512-vbmi\n"
     );
 }
 

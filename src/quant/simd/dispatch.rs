@@ -7,10 +7,10 @@ use super::formats::{Format, Iq2Xxs, Q2K, Q4K, Q5K, Q6K};
 use super::machine::{Kernel, Machine as _};
 #[cfg(target_arch = "aarch64")]
 use super::neon::Neon;
-use super::products::{self, Family, Products, Super};
-use super::rows::{Q8_0Rows, SuperRows};
+use super::products::{self, Family, Products};
+use super::rows::{self, RowFormat, Rows};
 #[cfg(target_arch = "x86_64")]
-use super::x86::{Avx2, Avx512Vnni, AvxVnni};
+use super::x86::{Avx2, Avx512Vbmi, Avx512Vnni, AvxVnni};
 use crate::quant::activation::{Activation, Q8Row};
 use crate::quant::{Isa, TensorType};
 
@@ -30,6 +30,8 @@ struct Machines {
     avx_vnni: Option<AvxVnni>,
     #[cfg(target_arch = "x86_64")]
     avx512_vnni: Option<Avx512Vnni>,
+    #[cfg(target_arch = "x86_64")]
+    avx512_vbmi: Option<Avx512Vbmi>,
     #[cfg(target_arch = "aarch64")]
     neon: Option<Neon>,
 }
@@ -41,6 +43,8 @@ static MACHINES: LazyLock<Machines> = LazyLock::new(|| Machines {
     avx_vnni: AvxVnni::detect(),
     #[cfg(target_arch = "x86_64")]
     avx512_vnni: Avx512Vnni::detect(),
+    #[cfg(target_arch = "x86_64")]
+    avx512_vbmi: Avx512Vbmi::detect(),
     #[cfg(target_arch = "aarch64")]
     neon: Neon::detect(),
 });
@@ -55,6 +59,8 @@ pub(in crate::quant) fn has(isa: Isa) -> bool {
         Isa::AvxVnni => MACHINES.avx_vnni.is_some(),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => MACHINES.avx512_vnni.is_some(),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vbmi => MACHINES.avx512_vbmi.is_some(),
         #[cfg(target_arch = "x86_64")]
         Isa::Neon => false,
         #[cfg(target_arch = "aarch64")]
@@ -74,6 +80,8 @@ fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         Isa::AvxVnni => MACHINES.avx_vnni.expect(AVAILABLE).enter(kernel),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Vnni => MACHINES.avx512_vnni.expect(AVAILABLE).enter(kernel),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Vbmi => MACHINES.avx512_vbmi.expect(AVAILABLE).enter(kernel),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => MACHINES.neon.expect(AVAILABLE).enter(kernel),
         _ => panic!("{isa} has no vector kernels"),
@@ -82,25 +90,7 @@ fn run<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
 
 /// `out[r] = w[r] · x`.
 pub(in crate::quant) fn matvec(isa: Isa, w: Matrix<'_>, x: &Activation, out: &mut [f32]) {
-    let Matrix { ty, bytes, row_bytes } = w;
-    match ty {
-        TensorType::Q8_0 => run(isa, Q8_0Rows { w: bytes, row_bytes, x: x.q8_0(), out }),
-        TensorType::Q2_K => super_rows(isa, Q2K, w, x.q8_k(), out),
-        TensorType::Q4_K => super_rows(isa, Q4K, w, x.q8_k(), out),
-        TensorType::Q5_K => super_rows(isa, Q5K, w, x.q8_k(), out),
-        TensorType::Q6_K => super_rows(isa, Q6K, w, x.q8_k(), out),
-        TensorType::IQ2_XXS => super_rows(isa, Iq2Xxs, w, x.q8_k(), out),
-        TensorType::F32 | TensorType::F16 | TensorType::BF16 | TensorType::Q4_0 => {
-            decoded_rows(isa, w, [x.f32()], out, 1);
-        }
-        TensorType::I32 | TensorType::Q8_K | TensorType::IQ2_S | TensorType::IQ3_S => {
-            panic!("no products with {ty}")
-        }
-    }
-}
-
-fn super_rows<F: Format>(isa: Isa, format: F, w: Matrix<'_>, x: &Q8Row, out: &mut [f32]) {
-    run(isa, SuperRows { format, w: w.bytes, row_bytes: w.row_bytes, x, out });
+    matmul(isa, w, &[x], out);
 }
 
 /// `out[r * xs.len() + t] = w[r] · xs[t]`.
@@ -109,13 +99,13 @@ pub(in crate::quant) fn matmul(isa: Isa, w: Matrix<'_>, xs: &[&Activation], out:
     match w.ty {
         TensorType::Q8_0 => {
             let xs: Vec<_> = xs.iter().map(|x| x.q8_0()).collect();
-            products(isa, products::Q8_0, w, &xs, out);
+            quantized(isa, (rows::Q8_0, products::Q8_0), w, &xs, out);
         }
-        TensorType::Q2_K => products(isa, Super(Q2K), w, &q8_k(), out),
-        TensorType::Q4_K => products(isa, Super(Q4K), w, &q8_k(), out),
-        TensorType::Q5_K => products(isa, Super(Q5K), w, &q8_k(), out),
-        TensorType::Q6_K => products(isa, Super(Q6K), w, &q8_k(), out),
-        TensorType::IQ2_XXS => products(isa, Super(Iq2Xxs), w, &q8_k(), out),
+        TensorType::Q2_K => super_blocks(isa, Q2K, w, &q8_k(), out),
+        TensorType::Q4_K => super_blocks(isa, Q4K, w, &q8_k(), out),
+        TensorType::Q5_K => super_blocks(isa, Q5K, w, &q8_k(), out),
+        TensorType::Q6_K => super_blocks(isa, Q6K, w, &q8_k(), out),
+        TensorType::IQ2_XXS => super_blocks(isa, Iq2Xxs, w, &q8_k(), out),
         TensorType::F32 | TensorType::F16 | TensorType::BF16 | TensorType::Q4_0 => {
             let (pairs, last) = xs.as_chunks::<2>();
             for (i, [a, b]) in pairs.iter().enumerate() {
@@ -131,8 +121,25 @@ pub(in crate::quant) fn matmul(isa: Isa, w: Matrix<'_>, xs: &[&Activation], out:
     }
 }
 
-fn products<F: Family>(isa: Isa, family: F, w: Matrix<'_>, xs: &[&Q8Row], out: &mut [f32]) {
-    run(isa, Products { family, w: w.bytes, row_bytes: w.row_bytes, xs, out });
+fn super_blocks<F: Format>(isa: Isa, f: F, w: Matrix<'_>, xs: &[&Q8Row], out: &mut [f32]) {
+    quantized(isa, (rows::Super(f), products::Super(f)), w, xs, out);
+}
+
+/// Few activations are multiplied while a row is taken apart; for more it pays to store what comes out.
+fn quantized<R: RowFormat, F: Family>(
+    isa: Isa,
+    (format, family): (R, F),
+    w: Matrix<'_>,
+    xs: &[&Q8Row],
+    out: &mut [f32],
+) {
+    let Matrix { bytes: w, row_bytes, .. } = w;
+    match *xs {
+        [x] => run(isa, Rows { format, w, row_bytes, xs: [x], out }),
+        [a, b] => run(isa, Rows { format, w, row_bytes, xs: [a, b], out }),
+        [a, b, c] => run(isa, Rows { format, w, row_bytes, xs: [a, b, c], out }),
+        _ => run(isa, Products { family, w, row_bytes, xs, out }),
+    }
 }
 
 /// Rows in a format decoded to f32 times `T` vectors, results `stride` apart.
@@ -143,20 +150,20 @@ fn decoded_rows<const T: usize>(
     out: &mut [f32],
     stride: usize,
 ) {
-    struct Rows<'a, const T: usize> {
+    struct Decoded<'a, const T: usize> {
         w: Matrix<'a>,
         xs: [&'a [f32]; T],
         out: &'a mut [f32],
         stride: usize,
     }
-    impl<const T: usize> WithDecode for Rows<'_, T> {
+    impl<const T: usize> WithDecode for Decoded<'_, T> {
         type Output = ();
         fn with<D: Decode>(self, isa: Isa, format: D) {
             let Self { w: Matrix { bytes: w, row_bytes, .. }, xs, out, stride } = self;
             run(isa, DecodedRows { format, w, row_bytes, xs, out, stride });
         }
     }
-    with_decode(isa, w.ty, Rows { w, xs, out, stride });
+    with_decode(isa, w.ty, Decoded { w, xs, out, stride });
 }
 
 /// `row · x` for a row in a format decoded to f32.

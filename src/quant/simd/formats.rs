@@ -25,6 +25,7 @@ impl<M: Machine> Header<M> {
 }
 
 /// 32 integer weights.
+#[derive(Clone, Copy)]
 pub(super) enum Weights<M: Machine> {
     /// At least 0.
     Unsigned(M::Bytes),
@@ -69,6 +70,35 @@ pub(super) trait Format: Copy {
     const MINIMA: bool;
     /// Shows chunks 0..8 to the visitor, then returns the rest.
     fn visit<M: Machine>(self, m: M, block: &[u8], visitor: &mut impl Visitor<M>) -> Header<M>;
+    /// The lane sums of a block with each of some activations, group scales included, and the rest.
+    #[inline(always)]
+    fn sums<M: Machine, const T: usize>(
+        self,
+        m: M,
+        block: &[u8],
+        quants: [&[[u8; 32]; 8]; T],
+    ) -> (Header<M>, [M::Ints; T]) {
+        let mut sums = Sums { m, quants, totals: [m.ints_zero(); T] };
+        let header = self.visit(m, block, &mut sums);
+        (header, sums.totals)
+    }
+}
+
+/// The sums over a block.
+struct Sums<'a, M: Machine, const T: usize> {
+    m: M,
+    quants: [&'a [[u8; 32]; 8]; T],
+    totals: [M::Ints; T],
+}
+
+impl<M: Machine, const T: usize> Visitor<M> for Sums<'_, M, T> {
+    #[inline(always)]
+    fn chunk(&mut self, j: usize, weights: Weights<M>, factor: M::Factor) {
+        for t in 0..T {
+            let q = self.m.bytes(&self.quants[t][j]);
+            self.totals[t] = weights.add_to(self.m, self.totals[t], q, factor);
+        }
+    }
 }
 
 /// `N` bytes of a block from `at` on.
@@ -216,7 +246,27 @@ impl Format for Iq2Xxs {
             let factor = m.uniform_factor(words.scales[g]);
             visitor.chunk(g, Weights::Flipped(magnitudes, words.signs[g]), factor);
         }
-        let eighth = m.splat(0.125);
-        Header::without_minima(m, m.mul(half(m, block, 0), eighth))
+        iq2_header(m, block)
     }
+
+    #[inline(always)]
+    fn sums<M: Machine, const T: usize>(
+        self,
+        m: M,
+        block: &[u8],
+        quants: [&[[u8; 32]; 8]; T],
+    ) -> (Header<M>, [M::Ints; T]) {
+        if let Some(sums) = m.iq2_sums(part(block, 2), quants) {
+            return (iq2_header(m, block), sums);
+        }
+        let mut sums = Sums { m, quants, totals: [m.ints_zero(); T] };
+        let header = self.visit(m, block, &mut sums);
+        (header, sums.totals)
+    }
+}
+
+/// An eighth of the half in front is the scale.
+#[inline(always)]
+fn iq2_header<M: Machine>(m: M, block: &[u8]) -> Header<M> {
+    Header::without_minima(m, m.mul(half(m, block, 0), m.splat(0.125)))
 }

@@ -8,6 +8,8 @@
 //! Lane l of [`Machine::Ints`] stands for byte positions 4l..4l+3, as in the definition of the dot
 //! products. All integer operations are exact for the operands named.
 
+use super::lanes::Lanes;
+
 /// A computation that can be compiled for any machine.
 pub(in crate::quant) trait Kernel {
     /// Its result.
@@ -51,13 +53,20 @@ pub(in crate::quant) trait Machine: Copy {
     /// One pair: for the first and for the last 16 positions.
     type Factor: Copy;
 
+    /// Its widest vectors.
+    type Wide: Lanes;
+
     /// Runs `kernel`, compiled for this machine.
     fn enter<K: Kernel>(self, kernel: K) -> K::Output;
+    /// The token of the widest vectors.
+    fn wide(self) -> Self::Wide;
 
     /// Asks for the cache line `ahead` bytes after the start of `from`, which may be anywhere.
     fn prefetch(self, from: &[u8], ahead: usize);
     /// Loads 32 bytes.
     fn bytes(self, from: &[u8; 32]) -> Self::Bytes;
+    /// The same four bytes eight times.
+    fn word(self, four: [u8; 4]) -> Self::Bytes;
     /// Stores 32 bytes.
     fn store_bytes(self, b: Self::Bytes, to: &mut [u8; 32]);
     /// `(b >> SHIFT) & mask` of each byte; the mask is at most `255 >> SHIFT`.
@@ -75,6 +84,15 @@ pub(in crate::quant) trait Machine: Copy {
     /// Four entries of the `IQ2_XXS` grid.
     fn grid(self, indices: [u8; 4]) -> Self::Bytes;
 
+    /// The lane sums of a whole `IQ2_XXS` block with each of some activations, group scales included, where
+    /// there is a better way than chunk by chunk.
+    fn iq2_sums<const T: usize>(
+        self,
+        pairs: &[u8; 64],
+        quants: [&[[u8; 32]; 8]; T],
+    ) -> Option<[Self::Ints; T]>;
+    /// Bytes as the shorts they are the memory of.
+    fn as_shorts(self, b: Self::Bytes) -> Self::Shorts;
     /// Loads 16 shorts.
     fn shorts(self, from: &[i16; 16]) -> Self::Shorts;
     /// Stores 16 shorts.
@@ -95,19 +113,17 @@ pub(in crate::quant) trait Machine: Copy {
     fn scales(self, shorts: Self::Shorts) -> Self::Scales;
     /// Pair `j` below 8.
     fn factor(self, scales: Self::Scales, j: usize) -> Self::Factor;
-    /// Loads what [`Machine::store_factor`] stored.
-    fn load_factor(self, from: &[i16; 16]) -> Self::Factor;
-    /// Stores a pair in the form quickest to load.
-    fn store_factor(self, factor: Self::Factor, to: &mut [i16; 16]);
+    /// A pair as two words for [`Machine::uniform_factor`].
+    fn factor_words(self, factor: Self::Factor) -> [u32; 2];
     /// The same scale for all positions: the low short of a word whose high short equals it.
     fn uniform_factor(self, twice: u32) -> Self::Factor;
     /// What the words B of an `IQ2_XXS` block say.
     fn iq2_words(self, pairs: &[u8; 64]) -> Iq2Words;
 
+    /// Eight times the same integer.
+    fn int(self, i: i32) -> Self::Ints;
     /// Eight zeros.
     fn ints_zero(self) -> Self::Ints;
-    /// Loads eight integers.
-    fn ints(self, from: &[i32; 8]) -> Self::Ints;
     /// Stores eight integers.
     fn store_ints(self, i: Self::Ints, to: &mut [i32; 8]);
     /// The sum of all eight, in every lane.

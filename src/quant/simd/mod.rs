@@ -11,12 +11,17 @@ mod machine;
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+#[cfg(target_arch = "x86_64")]
+mod x86_iq2;
+#[cfg(target_arch = "x86_64")]
+mod x86_wide;
 
 mod floats;
 mod formats;
+mod lanes;
+mod panel;
 mod products;
 mod rows;
-mod tile;
 
 mod dispatch;
 

@@ -6,6 +6,7 @@
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "well-known names"))]
 use std::arch::aarch64::*;
 
+use super::lanes::Eight;
 use super::machine::{Iq2Words, Kernel, Machine};
 use crate::quant::iq2_grid::{GRID, expand_signs};
 use crate::quant::plain::f16_to_f32;
@@ -54,10 +55,16 @@ impl Machine for Neon {
     type Floats = [float32x4_t; 2];
     type Scales = [[i16; 8]; 2];
     type Factor = [i32; 2];
+    type Wide = Eight<Self>;
 
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         // Nothing to switch on: the target has these instructions everywhere.
         kernel.run(self)
+    }
+
+    #[inline(always)]
+    fn wide(self) -> Eight<Self> {
+        Eight(self)
     }
 
     #[inline(always)]
@@ -69,6 +76,11 @@ impl Machine for Neon {
     fn bytes(self, from: &[u8; 32]) -> Self::Bytes {
         let from = from.as_ptr().cast::<i8>();
         neon!([vld1q_s8(from), vld1q_s8(from.add(16))])
+    }
+
+    #[inline(always)]
+    fn word(self, four: [u8; 4]) -> Self::Bytes {
+        neon!([vreinterpretq_s8_s32(vdupq_n_s32(i32::from_le_bytes(four))); 2])
     }
 
     #[inline(always)]
@@ -135,6 +147,20 @@ impl Machine for Neon {
             vcombine_s8(vcreate_s8(a), vcreate_s8(b)),
             vcombine_s8(vcreate_s8(c), vcreate_s8(d)),
         ])
+    }
+
+    #[inline(always)]
+    fn iq2_sums<const T: usize>(
+        self,
+        _: &[u8; 64],
+        _: [&[[u8; 32]; 8]; T],
+    ) -> Option<[Self::Ints; T]> {
+        None
+    }
+
+    #[inline(always)]
+    fn as_shorts(self, b: Self::Bytes) -> Self::Shorts {
+        neon!(b.map(|half| vreinterpretq_s16_s8(half)))
     }
 
     #[inline(always)]
@@ -210,19 +236,15 @@ impl Machine for Neon {
     }
 
     #[inline(always)]
-    fn load_factor(self, from: &[i16; 16]) -> Self::Factor {
-        [i32::from(from[0]), i32::from(from[8])]
-    }
-
-    #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "scales are shorts")]
-    fn store_factor(self, factor: Self::Factor, to: &mut [i16; 16]) {
-        (to[0], to[8]) = (factor[0] as i16, factor[1] as i16);
+    fn factor_words(self, factor: Self::Factor) -> [u32; 2] {
+        factor.map(|scale| u32::from((scale as i16).cast_unsigned()))
     }
 
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the low short is meant")]
     fn uniform_factor(self, twice: u32) -> Self::Factor {
-        [(twice & 0xFFFF).cast_signed(); 2]
+        [i32::from((twice as u16).cast_signed()); 2]
     }
 
     #[inline(always)]
@@ -237,13 +259,13 @@ impl Machine for Neon {
     }
 
     #[inline(always)]
-    fn ints_zero(self) -> Self::Ints {
-        neon!([vdupq_n_s32(0); 2])
+    fn int(self, i: i32) -> Self::Ints {
+        neon!([vdupq_n_s32(i); 2])
     }
 
     #[inline(always)]
-    fn ints(self, from: &[i32; 8]) -> Self::Ints {
-        neon!([vld1q_s32(from.as_ptr()), vld1q_s32(from.as_ptr().add(4))])
+    fn ints_zero(self) -> Self::Ints {
+        neon!([vdupq_n_s32(0); 2])
     }
 
     #[inline(always)]

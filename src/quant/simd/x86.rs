@@ -8,7 +8,10 @@
 #[cfg_attr(not(test), expect(clippy::wildcard_imports, reason = "well-known names"))]
 use std::arch::x86_64::*;
 
+use super::lanes::{Eight, Lanes};
 use super::machine::{Iq2Words, Kernel, Machine};
+use super::x86_iq2;
+use super::x86_wide::Wide;
 use crate::quant::iq2_grid::GRID;
 
 /// Wraps instructions of AVX2, FMA and F16C.
@@ -21,9 +24,13 @@ macro_rules! avx2 {
 }
 
 /// What differs between the three.
-pub(super) trait Variant: Copy {
+pub(in crate::quant) trait Variant: Copy {
     /// Whether [`Variant::dot_bytes`] is exact for all unsigned operands.
     const FULL_RANGE: bool;
+    /// The widest vectors that pay.
+    type Widest: Lanes;
+    /// Their token.
+    fn widest(self) -> Self::Widest;
     /// Runs a kernel compiled for the instructions of this token.
     fn enter_variant<K: Kernel>(self, kernel: K) -> K::Output;
     /// `acc` + sums of four products of unsigned and signed bytes.
@@ -32,6 +39,15 @@ pub(super) trait Variant: Copy {
     fn dot_shorts(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i;
     /// Negates the bytes whose bit is set.
     fn flip_bytes(self, b: __m256i, signs: u32) -> __m256i;
+    /// As [`Machine::iq2_sums`].
+    #[inline(always)]
+    fn sums_of_iq2<const T: usize>(
+        self,
+        _: &[u8; 64],
+        _: [&[[u8; 32]; 8]; T],
+    ) -> Option<[__m256i; T]> {
+        None
+    }
 }
 
 /// AVX2, FMA and F16C.
@@ -42,9 +58,14 @@ pub(in crate::quant) struct Avx2(());
 #[derive(Debug, Clone, Copy)]
 pub(in crate::quant) struct AvxVnni(());
 
-/// The same with VNNI and masks of AVX-512, on 256 bits.
+/// The same with VNNI and masks of AVX-512; with `VBMI`, also with permutations of bytes and with GFNI.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::quant) struct Avx512Vnni(());
+pub(in crate::quant) struct Avx512<const VBMI: bool>(());
+
+/// What every machine with VNNI in AVX-512 has.
+pub(in crate::quant) type Avx512Vnni = Avx512<false>;
+/// What all but the first of them have.
+pub(in crate::quant) type Avx512Vbmi = Avx512<true>;
 
 fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
@@ -66,13 +87,15 @@ impl AvxVnni {
     }
 }
 
-impl Avx512Vnni {
+impl<const VBMI: bool> Avx512<VBMI> {
     /// The token, where the machine has the instructions.
     pub(in crate::quant) fn detect() -> Option<Self> {
+        let vbmi = || is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni");
         (has_avx2()
             && is_x86_feature_detected!("avx512vnni")
             && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl"))
+            && is_x86_feature_detected!("avx512vl")
+            && (!VBMI || vbmi()))
         .then_some(Self(()))
     }
 }
@@ -102,6 +125,12 @@ fn flip_by_compare(b: __m256i, signs: u32) -> __m256i {
 
 impl Variant for Avx2 {
     const FULL_RANGE: bool = false;
+    type Widest = Eight<Self>;
+
+    #[inline(always)]
+    fn widest(self) -> Self::Widest {
+        Eight(self)
+    }
 
     fn enter_variant<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx2,fma,f16c")]
@@ -131,6 +160,12 @@ impl Variant for Avx2 {
 
 impl Variant for AvxVnni {
     const FULL_RANGE: bool = true;
+    type Widest = Eight<Self>;
+
+    #[inline(always)]
+    fn widest(self) -> Self::Widest {
+        Eight(self)
+    }
 
     fn enter_variant<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -159,16 +194,32 @@ impl Variant for AvxVnni {
     }
 }
 
-impl Variant for Avx512Vnni {
+impl<const VBMI: bool> Variant for Avx512<VBMI> {
     const FULL_RANGE: bool = true;
+    type Widest = Wide;
+
+    #[inline(always)]
+    fn widest(self) -> Self::Widest {
+        Wide::new(self)
+    }
 
     fn enter_variant<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
-        fn compiled<K: Kernel>(token: Avx512Vnni, kernel: K) -> K::Output {
+        fn compiled<K: Kernel, const VBMI: bool>(token: Avx512<VBMI>, kernel: K) -> K::Output {
             kernel.run(token)
         }
-        // SAFETY: the token exists only where these instructions do.
-        unsafe { compiled(self, kernel) }
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+        #[target_feature(enable = "avx512vbmi,gfni")]
+        fn compiled_vbmi<K: Kernel, const VBMI: bool>(token: Avx512<VBMI>, kernel: K) -> K::Output {
+            kernel.run(token)
+        }
+        if VBMI {
+            // SAFETY: this token exists only where these instructions do.
+            unsafe { compiled_vbmi(self, kernel) }
+        } else {
+            // SAFETY: this token exists only where these instructions do.
+            unsafe { compiled(self, kernel) }
+        }
     }
 
     #[inline(always)]
@@ -188,6 +239,37 @@ impl Variant for Avx512Vnni {
         // SAFETY: the token exists only where AVX-512 BW and VL do.
         unsafe { _mm256_mask_sub_epi8(b, signs, _mm256_setzero_si256(), b) }
     }
+
+    #[inline(always)]
+    fn sums_of_iq2<const T: usize>(
+        self,
+        pairs: &[u8; 64],
+        quants: [&[[u8; 32]; 8]; T],
+    ) -> Option<[__m256i; T]> {
+        if VBMI { Some(x86_iq2::sums(Avx512(()), pairs, quants)) } else { None }
+    }
+}
+
+/// As `iq2_grid::expand_signs`, by AVX2.
+#[inline(always)]
+fn expand_by_shifts(words: __m256i) -> __m256i {
+    avx2!({
+        let fields = _mm256_or_si256(
+            _mm256_or_si256(
+                mask_ints(words, 0x7F),
+                mask_ints(_mm256_slli_epi32::<1>(words), 0x7F00),
+            ),
+            _mm256_or_si256(
+                mask_ints(_mm256_slli_epi32::<2>(words), 0x7F_0000),
+                mask_ints(_mm256_slli_epi32::<3>(words), 0x7F00_0000),
+            ),
+        );
+        let fold = _mm256_xor_si256(fields, _mm256_srli_epi32::<4>(fields));
+        let fold = _mm256_xor_si256(fold, _mm256_srli_epi32::<2>(fold));
+        let fold = _mm256_xor_si256(fold, _mm256_srli_epi32::<1>(fold));
+        let parity = _mm256_slli_epi32::<7>(mask_ints(fold, 0x0101_0101));
+        _mm256_or_si256(fields, parity)
+    })
 }
 
 #[inline(always)]
@@ -215,9 +297,15 @@ impl<V: Variant> Machine for V {
     type Floats = __m256;
     type Scales = [__m256i; 2];
     type Factor = __m256i;
+    type Wide = V::Widest;
 
     fn enter<K: Kernel>(self, kernel: K) -> K::Output {
         self.enter_variant(kernel)
+    }
+
+    #[inline(always)]
+    fn wide(self) -> V::Widest {
+        self.widest()
     }
 
     #[inline(always)]
@@ -229,6 +317,11 @@ impl<V: Variant> Machine for V {
     #[inline(always)]
     fn bytes(self, from: &[u8; 32]) -> __m256i {
         load(from)
+    }
+
+    #[inline(always)]
+    fn word(self, four: [u8; 4]) -> __m256i {
+        avx2!(_mm256_set1_epi32(i32::from_le_bytes(four)))
     }
 
     #[inline(always)]
@@ -274,6 +367,20 @@ impl<V: Variant> Machine for V {
     fn grid(self, indices: [u8; 4]) -> __m256i {
         let [a, b, c, d] = indices.map(|i| GRID[usize::from(i)].cast_signed());
         avx2!(_mm256_setr_epi64x(a, b, c, d))
+    }
+
+    #[inline(always)]
+    fn iq2_sums<const T: usize>(
+        self,
+        pairs: &[u8; 64],
+        quants: [&[[u8; 32]; 8]; T],
+    ) -> Option<[__m256i; T]> {
+        self.sums_of_iq2(pairs, quants)
+    }
+
+    #[inline(always)]
+    fn as_shorts(self, b: __m256i) -> __m256i {
+        b
     }
 
     #[inline(always)]
@@ -343,13 +450,9 @@ impl<V: Variant> Machine for V {
     }
 
     #[inline(always)]
-    fn load_factor(self, from: &[i16; 16]) -> __m256i {
-        self.shorts(from)
-    }
-
-    #[inline(always)]
-    fn store_factor(self, factor: __m256i, to: &mut [i16; 16]) {
-        self.store_shorts(factor, to);
+    fn factor_words(self, factor: __m256i) -> [u32; 2] {
+        let words = avx2!([_mm256_extract_epi32::<0>(factor), _mm256_extract_epi32::<4>(factor)]);
+        words.map(i32::cast_unsigned)
     }
 
     #[inline(always)]
@@ -365,23 +468,8 @@ impl<V: Variant> Machine for V {
             // Words B, in the order 0 1 4 5 | 2 3 6 7, then in order.
             let words = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(first, last));
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
-            // As `iq2_grid::expand_signs`.
-            let fields = _mm256_or_si256(
-                _mm256_or_si256(
-                    mask_ints(words, 0x7F),
-                    mask_ints(_mm256_slli_epi32::<1>(words), 0x7F00),
-                ),
-                _mm256_or_si256(
-                    mask_ints(_mm256_slli_epi32::<2>(words), 0x7F_0000),
-                    mask_ints(_mm256_slli_epi32::<3>(words), 0x7F00_0000),
-                ),
-            );
-            let fold = _mm256_xor_si256(fields, _mm256_srli_epi32::<4>(fields));
-            let fold = _mm256_xor_si256(fold, _mm256_srli_epi32::<2>(fold));
-            let fold = _mm256_xor_si256(fold, _mm256_srli_epi32::<1>(fold));
-            let parity = _mm256_slli_epi32::<7>(mask_ints(fold, 0x0101_0101));
             let mut out = Iq2Words { signs: [0; 8], scales: [0; 8] };
-            let signs = _mm256_or_si256(fields, parity);
+            let signs = expand_by_shifts(words);
             _mm256_storeu_si256(out.signs.as_mut_ptr().cast(), signs);
             // 2 ls + 1: bit 0 belongs to the sign field above, and is set anyway.
             let scales = _mm256_or_si256(_mm256_srli_epi32::<27>(words), _mm256_set1_epi32(1));
@@ -392,13 +480,13 @@ impl<V: Variant> Machine for V {
     }
 
     #[inline(always)]
-    fn ints_zero(self) -> __m256i {
-        avx2!(_mm256_setzero_si256())
+    fn int(self, i: i32) -> __m256i {
+        avx2!(_mm256_set1_epi32(i))
     }
 
     #[inline(always)]
-    fn ints(self, from: &[i32; 8]) -> __m256i {
-        avx2!(_mm256_loadu_si256(from.as_ptr().cast()))
+    fn ints_zero(self) -> __m256i {
+        avx2!(_mm256_setzero_si256())
     }
 
     #[inline(always)]
