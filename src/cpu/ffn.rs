@@ -16,8 +16,10 @@ use rayon::prelude::*;
 
 /// Tokens of a task: what gate, up and activations of this many take stays in the second-level cache.
 pub(super) const EXPERT_TOKENS: usize = 32;
-/// Weight rows of a task of a single token, and of the down product in all tasks.
+/// Weight rows of a task of a single token.
 const ROWS: usize = 64;
+/// Rows of a down product at a time: what they give for all tokens of a task stays in the second-level cache.
+const DOWN_ROWS: usize = 512;
 
 /// Floats of the arena per token: router logits, gate and up of the shared expert, its output, expert outputs.
 pub(super) fn widths(shape: &Shape) -> [usize; 5] {
@@ -27,7 +29,7 @@ pub(super) fn widths(shape: &Shape) -> [usize; 5] {
 
 /// Floats of a thread: gate, up, one row of their product, a block of results.
 pub(super) fn thread_floats(shape: &Shape) -> usize {
-    2 * shape.expert_ffn * EXPERT_TOKENS + shape.expert_ffn + ROWS * EXPERT_TOKENS
+    2 * shape.expert_ffn * EXPERT_TOKENS + shape.expert_ffn + DOWN_ROWS * EXPERT_TOKENS
 }
 
 /// Runs the block. Fails where a token's router logits leave no choice.
@@ -220,8 +222,8 @@ impl<'a> Expert<'a> {
         let mid: Vec<&Activation> = mid.iter().collect();
         let hidden = out.len() / count;
         let mut out: Vec<&mut [f32]> = out.chunks_exact_mut(hidden).collect();
-        for first in (0..hidden).step_by(ROWS) {
-            let rows = ROWS.min(hidden - first);
+        for first in (0..hidden).step_by(DOWN_ROWS) {
+            let rows = DOWN_ROWS.min(hidden - first);
             let results = &mut rest[..rows * count];
             precision.product(self.down.slice(first, rows), &mid, results);
             let mut pieces: Vec<&mut [f32]> =

@@ -6,10 +6,14 @@
 use crate::quant::{self, Activation, Forms, TensorType};
 use rayon::prelude::*;
 
-/// Weight rows of one task.
+/// Weight rows of one task of a single activation, and the unit of those of many.
 const ROWS: usize = 64;
-/// Activations a task multiplies its rows with at a time, so that they stay in the second-level cache.
-const TOKENS: usize = 32;
+/// Most weight rows of a task of many activations: those are laid out anew by every task, which more rows make
+/// cheaper.
+const MOST_ROWS: usize = 256;
+/// Activations a task multiplies its rows with at a time, so that they stay in the second-level cache. Rows are
+/// decoded anew for each such group.
+const TOKENS: usize = 64;
 /// Weights decoded at a time in exact products: 64 KiB of f32.
 const DECODED: usize = 1 << 14;
 
@@ -89,16 +93,19 @@ pub(super) fn multiply<const N: usize>(
         tasks.into_par_iter().with_max_len(1).for_each(|(w, out)| precision.product(w, &[x], out));
         return;
     }
+    let all: usize = jobs.iter().map(|job| job.out.len() / xs.len()).sum();
+    // A few tasks for every thread, lest some wait long for the last.
+    let task_rows = (all / (4 * rayon::current_num_threads())).clamp(ROWS, MOST_ROWS) / ROWS * ROWS;
     let mut tasks = Vec::new();
     for job in jobs {
         let rows = job.out.len() / xs.len();
         let first = tasks.len();
-        for row in (0..rows).step_by(ROWS) {
-            let weights = job.weights.slice(row, ROWS.min(rows - row));
+        for row in (0..rows).step_by(task_rows) {
+            let weights = job.weights.slice(row, task_rows.min(rows - row));
             tasks.push((weights, Vec::with_capacity(xs.len())));
         }
         for out in job.out.chunks_exact_mut(rows) {
-            for (piece, task) in out.chunks_mut(ROWS).zip(&mut tasks[first..]) {
+            for (piece, task) in out.chunks_mut(task_rows).zip(&mut tasks[first..]) {
                 task.1.push(piece);
             }
         }
@@ -111,7 +118,7 @@ pub(super) fn multiply<const N: usize>(
 
 /// One block of weight rows times all activations; `out` has a piece for each activation.
 fn block(precision: Precision, w: Rows<'_>, xs: &[Activation], out: &mut [&mut [f32]]) {
-    let mut results = [0.0; ROWS * TOKENS];
+    let mut results = vec![0.0; out[0].len() * TOKENS.min(xs.len())];
     for (xs, out) in xs.chunks(TOKENS).zip(out.chunks_mut(TOKENS)) {
         let refs: Vec<&Activation> = xs.iter().collect();
         let results = &mut results[..out[0].len() * xs.len()];
