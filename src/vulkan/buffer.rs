@@ -31,7 +31,8 @@ impl Buffer {
         assert!(bytes > 0, "a buffer has at least one byte: {name}");
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
-            | vk::BufferUsageFlags::TRANSFER_DST;
+            | vk::BufferUsageFlags::TRANSFER_DST
+            | vk::BufferUsageFlags::INDIRECT_BUFFER;
         // Whole words: shaders address nothing smaller, and copies want multiples of four.
         let size = bytes.next_multiple_of(4);
         let info = vk::BufferCreateInfo::default().size(size).usage(usage);
@@ -80,6 +81,15 @@ impl Buffer {
     /// Past the end, or when the host cannot see the buffer.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.place.write(offset, bytes);
+    }
+
+    /// Lets `fill` write `len` bytes in place. Their content before that is unspecified. Nobody else, host or
+    /// device, may use the range meanwhile.
+    ///
+    /// # Panics
+    /// As [`Buffer::write`].
+    pub(super) fn fill(&self, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+        self.place.fill(offset, len, fill);
     }
 
     /// Reads to the host what a completed submission wrote.

@@ -131,9 +131,11 @@ impl Drop for Device {
 }
 
 /// Extensions to switch on where the driver has them.
-const WANTED: [(&CStr, Option<Ability>); 5] = [
+const WANTED: [(&CStr, Option<Ability>); 6] = [
     (ash::khr::portability_subset::NAME, None),
     (ash::khr::cooperative_matrix::NAME, Some(Ability::Matrix)),
+    // Never both.
+    (ash::khr::cooperative_matrix::NAME, Some(Ability::Matrix8)),
     (ash::ext::external_memory_host::NAME, Some(Ability::HostImport)),
     (ash::ext::memory_budget::NAME, Some(Ability::MemoryBudget)),
     (ash::ext::memory_priority::NAME, Some(Ability::MemoryPriority)),
@@ -180,7 +182,7 @@ fn create(
         .push_next(&mut f11)
         .push_next(&mut f12)
         .push_next(&mut f13);
-    if caps.has(Ability::Matrix) {
+    if caps.has(Ability::Matrix) || caps.has(Ability::Matrix8) {
         info = info.push_next(&mut matrix);
     }
     // SAFETY: Every pointer outlives the call; only features and extensions that the device reported

@@ -207,6 +207,18 @@ impl Place {
         // SAFETY: The range was checked against this place, which no other object shares, and the source
         // is ordinary memory. The device does not use the range now: callers wait for the timeline.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        self.flush();
+    }
+
+    /// Gives `len` bytes of the mapped memory to `fill`.
+    pub(super) fn fill(&self, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let at = self.address(offset, len);
+        // SAFETY: As in `write`; every byte pattern is a `u8`, and the caller lets nobody else at the range.
+        fill(unsafe { std::slice::from_raw_parts_mut(at, len) });
+        self.flush();
+    }
+
+    fn flush(&self) {
         if !self.block.coherent {
             let range = [self.whole()];
             // SAFETY: The memory is mapped.

@@ -27,7 +27,9 @@ mod buffer;
 mod check;
 mod descriptor;
 mod pipeline;
+mod profile;
 mod record;
+mod stage;
 
 mod submit;
 mod transfer;
@@ -42,8 +44,10 @@ pub use error::Error;
 pub use info::{DeviceInfo, Kind};
 pub use memory::{Arena, Residence};
 pub use pipeline::{Binding, Pipeline, Program};
+pub use profile::Timing;
 pub use query::PhysicalDevice;
-pub use record::{Graph, Node, Recorded};
+pub use record::{Cost, Graph, Grid, Node, Recorded};
+pub use stage::Stage;
 pub use submit::{Patience, Queue, Ticket, Waited};
 
 #[cfg(test)]
