@@ -211,12 +211,12 @@ suite_lint() {
 
 suite_unit() {
     find_shader_compiler
-    cargo_tests unit "$VULKAN_BUILD" -- --skip kernels:: --skip vulkan::
+    cargo_tests unit "$VULKAN_BUILD" -- --skip kernels:: --skip vulkan:: --skip device:: --skip graph::
 }
 
 suite_vulkan() {
     find_shader_compiler
-    cargo_tests vulkan "$VULKAN_BUILD" --lib --test it -- kernels:: vulkan::
+    cargo_tests vulkan "$VULKAN_BUILD" --lib --test it -- kernels:: vulkan:: device:: graph::
 }
 
 suite_cpu() { cargo_tests cpu "$CPU_BUILD"; }

@@ -21,9 +21,12 @@ pub mod vulkan;
 pub mod kernels;
 
 pub mod cpu;
+#[cfg(feature = "vulkan")]
+pub mod graph;
 
 pub mod engine;
 
+pub mod bench;
 pub mod tools;
 
 pub mod commands;

@@ -6,10 +6,12 @@
 use super::environment::EnvironmentError;
 
 /// The switches, all off by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DebugSwitches {
     /// `isa=NAME`: these instructions in the CPU's inner loops instead of the best ones.
     pub isa: Option<&'static str>,
+    /// `off=NAME`, any number of times: abilities of the Vulkan device to do without.
+    pub off: Vec<&'static str>,
 }
 
 /// A switch: its spelling, what it does, and how it is set to one of its values.
@@ -20,12 +22,34 @@ struct Switch {
     set: fn(&mut DebugSwitches, &'static str),
 }
 
-const SWITCHES: [Switch; 1] = [Switch {
-    name: "isa",
-    values: &["scalar", "neon", "avx2", "avx-vnni", "avx512-vnni"],
-    effect: "instructions of the CPU backend, instead of the best ones",
-    set: |switches, value| switches.isa = Some(value),
-}];
+const SWITCHES: [Switch; 2] = [
+    Switch {
+        name: "isa",
+        values: &["scalar", "neon", "avx2", "avx-vnni", "avx512-vnni"],
+        effect: "instructions of the CPU backend, instead of the best ones",
+        set: |switches, value| switches.isa = Some(value),
+    },
+    Switch {
+        name: "off",
+        values: &[
+            "float16",
+            "denorm16",
+            "int-dot",
+            "subgroup-size",
+            "memory-model",
+            "matrix",
+            "matrix2",
+            "host-import",
+            "memory-budget",
+            "memory-priority",
+            "device-fault",
+            "timestamps",
+            "statistics",
+        ],
+        effect: "an ability of the Vulkan device to do without",
+        set: |switches, value| switches.off.push(value),
+    },
+];
 
 impl Switch {
     /// `isa=scalar|avx2`
@@ -69,10 +93,13 @@ mod tests {
         assert_eq!(DebugSwitches::parse("").unwrap(), DebugSwitches::default());
         let switches = DebugSwitches::parse(" isa=avx2 ,").unwrap();
         assert_eq!(switches.isa, Some("avx2"));
+        let off = DebugSwitches::parse("off=matrix,off=int-dot").unwrap().off;
+        assert_eq!(off, ["matrix", "int-dot"]);
         for bad in ["isa", "isa=mmx", "no-such"] {
             let err = DebugSwitches::parse(bad).unwrap_err();
             assert_eq!(err.to_string(), format!("invalid value for Q36_DEBUG: {bad}"));
-            assert_eq!(err.hint, "known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni");
+            let known = "known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni, off=float16|";
+            assert!(err.hint.starts_with(known), "{}", err.hint);
         }
     }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use super::argv;
+use super::bench::BenchArgs;
 use super::completions::CompletionsArgs;
 use super::devices::DevicesArgs;
 use super::doctor::DoctorArgs;
@@ -33,6 +34,8 @@ pub mod heading {
     pub const STEERING: &str = "Steering";
     /// What `run` does instead of answering.
     pub const DIAGNOSTICS: &str = "Diagnostics";
+    /// Flags of `bench`.
+    pub const BENCHMARK: &str = "Benchmark";
     /// Flags of `inspect`.
     pub const INSPECT: &str = "Inspect";
     /// Flags of `devices`.
@@ -104,6 +107,10 @@ pub enum Command {
     ///
     /// The prompt comes from -p, --prompt-file or stdin; the answer goes to stdout.
     Run(Box<RunArgs>),
+    /// Measure prefill and decode speed at growing context.
+    ///
+    /// Rates are those at each length, not averages: only its new tokens are processed.
+    Bench(Box<BenchArgs>),
     /// Show what a model file holds and needs.
     Inspect(InspectArgs),
     /// List the Vulkan devices and what they can do.

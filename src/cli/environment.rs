@@ -20,7 +20,7 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 14] = [
+pub const VARIABLES: [Variable; 15] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
@@ -39,7 +39,8 @@ pub const VARIABLES: [Variable; 14] = [
     Variable { name: "CLICOLOR_FORCE", effect: "colours into files and pipes too, unless 0" },
     Variable { name: "COLUMNS", effect: "width of the terminal" },
     Variable { name: "TERM", effect: "no colours when it is dumb" },
-    Variable { name: "HOME", effect: "where XDG_DATA_HOME is when that is not set" },
+    Variable { name: "HOME", effect: "where XDG_DATA_HOME and XDG_CACHE_HOME are when not set" },
+    Variable { name: "XDG_CACHE_HOME", effect: "compiled GPU programs are kept in q36 below it" },
     Variable { name: "XDG_DATA_HOME", effect: "models are searched in q36/gguf below it" },
     Variable { name: "XDG_RUNTIME_DIR", effect: "the lock is here when Q36_LOCK_FILE is not set" },
 ];
@@ -100,6 +101,8 @@ pub struct Environment {
     pub runtime_dir: Option<PathBuf>,
     /// `XDG_DATA_HOME`, or its place below `HOME`.
     pub data_home: Option<PathBuf>,
+    /// The program's own folder in `XDG_CACHE_HOME`, or in its place below `HOME`.
+    pub cache_dir: Option<PathBuf>,
 }
 
 impl Environment {
@@ -128,6 +131,9 @@ impl Environment {
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             data_home: directory("XDG_DATA_HOME")
                 .or_else(|| directory("HOME").map(|home| home.join(".local/share"))),
+            cache_dir: directory("XDG_CACHE_HOME")
+                .or_else(|| directory("HOME").map(|home| home.join(".cache")))
+                .map(|caches| caches.join("q36")),
         })
     }
 }

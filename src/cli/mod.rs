@@ -10,6 +10,7 @@ mod definition;
 mod error;
 mod topics;
 
+pub mod bench;
 pub mod completions;
 pub mod debug;
 pub mod devices;

@@ -32,4 +32,3 @@ pub use error::Error;
 pub use forward::{Logits, Step, Tap};
 pub use kv::Kv;
 pub use scratch::{DEFAULT_CHUNK_TOKENS, scratch_bytes};
-pub use slots::SlotId;

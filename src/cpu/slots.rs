@@ -5,11 +5,7 @@
 //! before 0 are zero. All f32; memory is mapped when first written.
 
 use super::Error;
-use crate::model::Shape;
-
-/// Number of a slot in the backend's arena.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlotId(pub u32);
+use crate::model::{Shape, SlotId};
 
 /// One recurrent layer's part of a slot.
 #[derive(Debug)]

@@ -6,7 +6,10 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use crate::engine::Error;
+use crate::engine::sample::{Sampler, SamplerParams};
 use crate::model::memory::Plan;
 use crate::quant::TensorType;
 use crate::tokenizer::{TokenId, Tokenizer};
@@ -45,6 +48,8 @@ pub struct Info {
     pub model: PathBuf,
     /// What computes.
     pub backend: BackendKind,
+    /// The Vulkan device and its driver, when one computes.
+    pub device: Option<String>,
     /// Positions a session can hold.
     pub ctx_tokens: usize,
     /// Prompt tokens evaluated at once.
@@ -61,6 +66,45 @@ pub struct Info {
     pub vocab: usize,
     /// Memory by purpose.
     pub plan: Plan,
+}
+
+/// What a device spent its time on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Profile {
+    /// Kinds of work, in the order they are reported in.
+    pub phases: Vec<Phase>,
+}
+
+/// One kind of work. Sums are over all its runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Phase {
+    /// `prefill` or `decode`.
+    pub name: &'static str,
+    /// Chunks or steps that were run.
+    pub runs: usize,
+    /// Nanoseconds from submitting the runs to having their results.
+    pub wall_ns: f64,
+    /// Barriers between dispatches, as recorded without a profile.
+    pub barriers: usize,
+    /// What was dispatched.
+    pub kernels: Vec<KernelTime>,
+}
+
+/// The dispatches of one label. Sums are over all of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KernelTime {
+    /// What it is for.
+    pub label: String,
+    /// The program that ran.
+    pub program: &'static str,
+    /// Dispatches.
+    pub count: usize,
+    /// Nanoseconds.
+    pub ns: f64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
 }
 
 /// Hears how a prompt gets on, and may stop it.
@@ -159,8 +203,22 @@ pub trait Engine {
     fn decode(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error>;
 
     /// Logits of the next token, one for each vocabulary row; `None` before the first evaluation and
-    /// after a cancelled one.
-    fn logits(&self, id: SessionId) -> Option<&[f32]>;
+    /// after a cancelled one. May have to fetch them from a device: who only draws tokens calls
+    /// [`Engine::sample`].
+    ///
+    /// # Errors
+    /// When the device is lost.
+    fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error>;
+
+    /// Draws the next token, among those that text may hold. Evaluates nothing; drawing again draws anew.
+    ///
+    /// # Errors
+    /// When the session has no logits, or none of them is finite.
+    fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error>;
+
+    /// Says how tokens of the session will be drawn from the next evaluation on, so that a device can find
+    /// the candidates itself. Changes no result: [`Engine::sample`] with other parameters only takes longer.
+    fn expect_draws(&mut self, id: SessionId, params: SamplerParams);
 
     /// Tokens the session holds.
     fn tokens(&self, id: SessionId) -> &[TokenId];
@@ -189,4 +247,10 @@ pub trait Engine {
 
     /// Changes the duty cycle, in percent of 1 to 100, of the work that follows.
     fn set_power(&mut self, percent: u8);
+
+    /// What the device spent its time on since the engine was opened or this was last asked. `None` where
+    /// nothing is timed: without [`crate::engine::Options::profile`], or on the CPU.
+    fn profile(&mut self) -> Option<Profile> {
+        None
+    }
 }

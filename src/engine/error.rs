@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::gpu::DeviceError;
 use crate::util::units::grouped;
 use crate::{cpu, model, ops, tokenizer};
 
@@ -33,6 +34,9 @@ pub enum Error {
     /// The CPU backend failed.
     #[error(transparent)]
     Cpu(#[from] cpu::Error),
+    /// The Vulkan backend failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A context above what the model was made for.
     #[error(
         "--ctx {} exceeds the model's context length of {}\nhint: use a smaller --ctx, or --ctx-force to try anyway",

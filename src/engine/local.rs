@@ -5,19 +5,23 @@ use std::time::Instant;
 
 use bytemuck::TransparentWrapper as _;
 
+use super::backend::{Backend, Chunk, Held, Outcome, Row};
+use super::gpu::Wanted;
+use super::sample::{NonFinite, Sampler, SamplerParams};
+use super::session::Session;
 use super::slots::SlotBook;
 use super::sync::{self, Restarts, Start};
-use super::{Engine, Error, Info, SessionId, SnapshotId, SyncControl, SyncReport, lock, power};
-use crate::cpu::{self, Logits, Step};
+use super::{
+    Engine, Error, Info, Profile, SessionId, SnapshotId, SyncControl, SyncReport, lock, power,
+};
+use crate::model::SlotId;
 use crate::tokenizer::{TokenId, Tokenizer};
-
-type Session = super::session::Session<cpu::Kv>;
 
 /// A model that is open on this machine. [`super::Prepared::open`] makes it.
 pub struct ModelEngine {
     pub(super) info: Info,
     pub(super) tokenizer: Tokenizer,
-    pub(super) backend: cpu::Backend,
+    pub(super) backend: Backend,
     pub(super) book: SlotBook,
     pub(super) slots: usize,
     /// Slots that snapshots may hold; the rest belong to sessions and the open step.
@@ -36,9 +40,10 @@ impl std::fmt::Debug for ModelEngine {
     }
 }
 
-/// A step that ended early because its caller asked for it.
-enum Outcome {
+/// How a step ended.
+enum Ended {
     Done,
+    /// Early, because its caller asked for it.
     Cancelled,
 }
 
@@ -67,47 +72,93 @@ impl ModelEngine {
         &mut self,
         id: SessionId,
         tokens: &[TokenId],
-        logits: Logits,
+        logits: bool,
         cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Ended, Error> {
+        let target = self.target(id, tokens.len() == 1)?;
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
-        let source = session.slot;
-        let in_place = tokens.len() == 1 && self.book.is_exclusive(source);
-        let target = if in_place {
-            source
-        } else {
-            self.book.acquire().ok_or(Error::NoSlot { slots: self.slots })?
-        };
-        let step = Step {
+        let chunk = Chunk {
             tokens: TokenId::peel_slice(tokens),
             pos: session.tokens().len(),
-            source,
+            source: session.slot,
             target,
             logits,
-            cancel: cancelled,
-            tap: None,
+            cancelled,
         };
-        let result = self.backend.forward(&mut session.kv, &step);
-        match result {
-            Ok(()) => {
-                let row = (logits == Logits::Last).then(|| self.backend.logits());
-                session.commit(&mut self.book, target, tokens, row);
-                Ok(Outcome::Done)
+        match self.backend.chunk(&mut session.kv, &chunk) {
+            Ok(Outcome::Done(held)) => {
+                session.commit(&mut self.book, target, tokens, held);
+                Ok(Ended::Done)
             }
-            Err(error) => {
-                if in_place {
-                    // The state is half written: nothing of the sequence can be continued.
-                    session.clear(&mut self.book);
-                    self.backend.reset_slot(source)?;
-                } else {
-                    self.book.release(target);
-                }
-                if matches!(error, cpu::Error::Cancelled { .. }) {
-                    return Ok(Outcome::Cancelled);
-                }
-                Err(error.into())
+            Ok(Outcome::Cancelled) => {
+                self.book.release(target);
+                Ok(Ended::Cancelled)
+            }
+            Err(error) => Err(self.failed(&[(id, target)], error)),
+        }
+    }
+
+    /// The slot that a step of the session writes: its own when nobody else holds it and the step is a
+    /// single token, else a free one.
+    fn target(&mut self, id: SessionId, single: bool) -> Result<SlotId, Error> {
+        let source = self.session(id)?.slot;
+        if single && self.book.is_exclusive(source) {
+            return Ok(source);
+        }
+        self.book.acquire().ok_or(Error::NoSlot { slots: self.slots })
+    }
+
+    /// Cleans up behind steps that failed. A state that was being written in place is half written:
+    /// nothing of its sequence can be continued.
+    fn failed(&mut self, steps: &[(SessionId, SlotId)], error: Error) -> Error {
+        for &(id, target) in steps {
+            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            if session.slot == target {
+                session.clear(&mut self.book);
+                // When that fails too the device is gone, and the first error says so.
+                let _ = self.backend.reset_slot(target);
+            } else {
+                self.book.release(target);
             }
         }
+        error
+    }
+
+    /// One token each of some sessions, in one step of the backend.
+    fn rows(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error> {
+        let mut targets = Vec::with_capacity(steps.len());
+        for &(id, _) in steps {
+            match self.target(id, true) {
+                Ok(target) => targets.push((id, target)),
+                Err(error) => return Err(self.failed(&targets, error)),
+            }
+        }
+        let mut sessions: BTreeMap<_, _> =
+            self.sessions.iter_mut().map(|(id, session)| (*id, session)).collect();
+        let mut rows: Vec<_> = steps
+            .iter()
+            .zip(&targets)
+            .map(|(&(id, token), &(_, target))| {
+                let session = sessions.remove(&id).expect("every step was checked");
+                Row {
+                    token: token.0,
+                    pos: session.tokens().len(),
+                    source: session.slot,
+                    target,
+                    wanted: session.wanted,
+                    kv: &mut session.kv,
+                }
+            })
+            .collect();
+        let held = match self.backend.rows(&mut rows) {
+            Ok(held) => held,
+            Err(error) => return Err(self.failed(&targets, error)),
+        };
+        for ((&(id, token), (_, target)), held) in steps.iter().zip(targets).zip(held) {
+            let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+            session.commit(&mut self.book, target, &[token], held);
+        }
+        Ok(())
     }
 
     /// Sleeps as `--power` asks after work that began at `start`.
@@ -119,7 +170,7 @@ impl ModelEngine {
     }
 
     /// Distinct slots that snapshots hold.
-    fn slots_of_snapshots(&self) -> BTreeSet<cpu::SlotId> {
+    fn slots_of_snapshots(&self) -> BTreeSet<SlotId> {
         self.sessions.values().flat_map(Session::snapshot_slots).collect()
     }
 }
@@ -140,9 +191,16 @@ impl Engine for ModelEngine {
         }
         let slot = self.book.acquire().ok_or(Error::NoSlot { slots: self.slots })?;
         self.backend.reset_slot(slot)?;
+        let kv = match self.backend.new_kv() {
+            Ok(kv) => kv,
+            Err(error) => {
+                self.book.release(slot);
+                return Err(error);
+            }
+        };
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        self.sessions.insert(id, Session::new(id, self.backend.new_kv(), slot));
+        self.sessions.insert(id, Session::new(id, kv, slot));
         Ok(id)
     }
 
@@ -166,7 +224,7 @@ impl Engine for ModelEngine {
         let plan = sync::plan(
             &Restarts {
                 live: session.tokens(),
-                has_logits: session.logits().is_some(),
+                has_logits: session.logits.is_some(),
                 snapshots: &session.restarts(),
             },
             prompt,
@@ -190,9 +248,9 @@ impl Engine for ModelEngine {
         for end in sync::cuts(plan.reused, prompt.len(), self.info.chunk_tokens) {
             let begin = Instant::now();
             let start = plan.reused + report.evaluated;
-            let logits = if end == prompt.len() { Logits::Last } else { Logits::None };
-            let outcome = self.step(id, &prompt[start..end], logits, &|| control.cancelled())?;
-            if let Outcome::Cancelled = outcome {
+            let last = end == prompt.len();
+            let ended = self.step(id, &prompt[start..end], last, &|| control.cancelled())?;
+            if let Ended::Cancelled = ended {
                 report.cancelled = true;
                 break;
             }
@@ -218,15 +276,37 @@ impl Engine for ModelEngine {
             self.check(session.tokens().len(), &[token])?;
         }
         let begin = Instant::now();
-        for &(id, token) in steps {
-            self.step(id, &[token], Logits::Last, &|| false)?;
+        for group in steps.chunks(self.backend.batch()) {
+            self.rows(group)?;
         }
         self.rest(begin);
         Ok(())
     }
 
-    fn logits(&self, id: SessionId) -> Option<&[f32]> {
-        self.sessions.get(&id)?.logits()
+    fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error> {
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(None) };
+        self.backend.fetch(&session.kv, &mut session.logits)?;
+        Ok(session.logits.row())
+    }
+
+    fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error> {
+        let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+        if let Held::Device(short) = &session.logits
+            && let Some(token) = sampler.sample_short(short)
+        {
+            return Ok(token);
+        }
+        self.backend.fetch(&session.kv, &mut session.logits)?;
+        let row = session.logits.row().ok_or(Error::NoState(id.0))?;
+        sampler.sample(row, self.tokenizer.drawable()).map_err(|NonFinite { rows }| {
+            Error::NoFiniteLogit { rows, position: session.tokens().len() }
+        })
+    }
+
+    fn expect_draws(&mut self, id: SessionId, params: SamplerParams) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.wanted = Wanted::for_draws(params);
+        }
     }
 
     fn tokens(&self, id: SessionId) -> &[TokenId] {
@@ -241,6 +321,7 @@ impl Engine for ModelEngine {
             return Err(Error::NoSlot { slots: self.slots });
         }
         let snapshot = SnapshotId(self.next_snapshot);
+        self.logits(id)?;
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
         session.remember(&mut self.book, snapshot)?;
         self.next_snapshot += 1;
@@ -265,6 +346,10 @@ impl Engine for ModelEngine {
             self.backend.reset_slot(session.slot)?;
         }
         Ok(())
+    }
+
+    fn profile(&mut self) -> Option<Profile> {
+        self.backend.profile()
     }
 
     fn set_power(&mut self, percent: u8) {

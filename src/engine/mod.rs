@@ -7,8 +7,14 @@
 //! Deliberately absent: chat text, cache files, clients, terminals.
 
 mod api;
+mod backend;
 mod error;
 pub mod generate;
+#[cfg(feature = "vulkan")]
+mod gpu;
+#[cfg(not(feature = "vulkan"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod local;
 pub mod lock;
 mod open;
@@ -21,10 +27,11 @@ mod steering;
 mod sync;
 
 pub use api::{
-    BackendKind, Engine, Info, Miss, Reuse, SessionId, SnapshotId, SyncControl, SyncReport,
-    Unattended,
+    BackendKind, Engine, Info, KernelTime, Miss, Phase, Profile, Reuse, SessionId, SnapshotId,
+    SyncControl, SyncReport, Unattended,
 };
 pub use error::{Error, SteeringProblem};
+pub use gpu::DeviceError;
 pub use local::ModelEngine;
 pub use open::{Prepared, default_threads, tokenizer_of};
 pub use options::{BackendChoice, Context, DEFAULT_CTX_TOKENS, Locking, Options, SteeringChoice};

@@ -64,6 +64,14 @@ pub struct Options {
     pub model: PathBuf,
     /// Which backend.
     pub backend: BackendChoice,
+    /// The Vulkan device: an index, a UUID or part of a name; `None` is the best one.
+    pub device: Option<String>,
+    /// Abilities of the device to do without, by name.
+    pub device_off: Vec<String>,
+    /// Where compiled pipelines are kept between runs; `None` keeps none.
+    pub cache_dir: Option<PathBuf>,
+    /// Whether the device times every kernel, which slows it down.
+    pub profile: bool,
     /// Worker threads; `None` is every core.
     pub threads: Option<usize>,
     /// Context of each session.
@@ -96,6 +104,10 @@ impl Options {
         Self {
             model,
             backend: BackendChoice::Auto,
+            device: None,
+            device_off: Vec::new(),
+            cache_dir: None,
+            profile: false,
             threads: None,
             context: Context::default(),
             kv_k: None,

@@ -139,6 +139,70 @@ impl Sampler {
     }
 }
 
+/// The tokens that are likely enough, found elsewhere than in a row of logits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Shortlist {
+    /// The allowed token with the largest logit, the first of equals, and that logit. `None` when it is not finite.
+    pub best: Option<(TokenId, f32)>,
+    /// Every allowed token whose logit is at or above the floor, in ascending order of ids.
+    pub tokens: Vec<(TokenId, f32)>,
+    /// Which logits are in the list; infinity when the list is not complete.
+    pub floor: f32,
+}
+
+impl Sampler {
+    /// The logits that [`Sampler::sample_short`] must be given with these parameters: those at or above the best one
+    /// minus the result. `None` when there is no such bound, infinity never: then the whole row is needed.
+    pub fn margin(params: SamplerParams) -> Option<f32> {
+        if params.temperature.is_nan() || params.temperature <= 0.0 {
+            return Some(0.0);
+        }
+        let limits = Limits::new(params, 0.0);
+        let bounded = limits.min_p > 0.0 && (params.top_k > 0 || limits.top_p.is_none());
+        // A thousandth of margin for what rounding does to a floor computed from another maximum.
+        bounded.then(|| -limits.logit_floor() + 1e-3)
+    }
+
+    /// [`Sampler::sample`] from a short list: the same token. `None`, and nothing drawn, when the list does not decide
+    /// it or its best logit is not finite.
+    pub fn sample_short(&mut self, list: &Shortlist) -> Option<TokenId> {
+        let p = self.params;
+        let (best, max) = list.best?;
+        if p.temperature.is_nan() || p.temperature <= 0.0 {
+            return Some(best);
+        }
+        let limits = Limits::new(p, max);
+        if limits.min_p == 0.0 || limits.logit_floor() < list.floor {
+            return None;
+        }
+        self.candidates.clear();
+        for &(token, logit) in &list.tokens {
+            let value = if p.top_k == 0 { limits.weight(logit) } else { logit + 0.0 };
+            if p.top_k > 0 || value >= limits.min_p {
+                self.candidates.push(Candidate { row: token.0, value });
+            }
+        }
+        if p.top_k == 0 && limits.top_p.is_some() {
+            return None;
+        }
+        if p.top_k > 0 {
+            best_first(&mut self.candidates);
+            self.candidates.truncate(p.top_k.min(TOP_K_MAX));
+            for c in &mut self.candidates {
+                c.value = limits.weight(c.value);
+            }
+            // With top-k the shares of top-p are of all that top-k left, also of what min-p cuts: the list must
+            // hold that many.
+            if limits.top_p.is_some() && self.candidates.len() < p.top_k.min(TOP_K_MAX) {
+                return None;
+            }
+            let kept = limits.cut(&self.candidates, sum(&self.candidates));
+            self.candidates.truncate(kept);
+        }
+        Some(self.draw())
+    }
+}
+
 fn sum(candidates: &[Candidate]) -> f64 {
     candidates.iter().map(|c| f64::from(c.value)).sum()
 }
@@ -234,7 +298,6 @@ fn each_above(
 
 /// Puts the best `n` candidates into `out`, best first, ties by index.
 fn best_of(logits: &[f32], allowed: &TokenMask, n: usize, out: &mut Vec<Candidate>) {
-    let order = |a: &Candidate, b: &Candidate| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row));
     out.clear();
     if n == 0 {
         return;
@@ -245,14 +308,24 @@ fn best_of(logits: &[f32], allowed: &TokenMask, n: usize, out: &mut Vec<Candidat
         // Adding zero makes the two zeros equal in the total order too.
         out.push(Candidate { value: c.value + 0.0, ..c });
         if out.len() == n.saturating_mul(2) {
-            out.select_nth_unstable_by(n - 1, order);
+            out.select_nth_unstable_by(n - 1, by_value);
             out.truncate(n);
             floor = out[n - 1].value;
         }
         floor
     });
-    out.sort_unstable_by(order);
+    best_first(out);
     out.truncate(n);
+}
+
+/// Best first, ties by index.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that sorting wants")]
+fn by_value(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    b.value.total_cmp(&a.value).then(a.row.cmp(&b.row))
+}
+
+fn best_first(candidates: &mut [Candidate]) {
+    candidates.sort_unstable_by(by_value);
 }
 
 fn best(logits: &[f32], allowed: &TokenMask) -> Option<Candidate> {

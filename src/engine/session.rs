@@ -1,8 +1,10 @@
 //! The book-keeping of one session: its tokens, where its state stands, what it remembers.
 
+use super::backend::{Held, Kv};
+use super::gpu::Wanted;
 use super::slots::SlotBook;
 use super::{Error, SessionId, SnapshotId};
-use crate::cpu::SlotId;
+use crate::model::SlotId;
 use crate::tokenizer::TokenId;
 
 /// A remembered position.
@@ -17,26 +19,32 @@ struct Snapshot {
 /// One sequence. The K/V rows at and beyond `tokens.len()` mean nothing; the slot holds the state
 /// after the last token, or zeros when there is none.
 #[derive(Debug)]
-pub(super) struct Session<Kv> {
+pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) kv: Kv,
     pub(super) slot: SlotId,
+    /// What a step is to bring back of its logits.
+    pub(super) wanted: Wanted,
     tokens: Vec<TokenId>,
-    logits: Option<Vec<f32>>,
+    pub(super) logits: Held,
     snapshots: Vec<Snapshot>,
 }
 
-impl<Kv> Session<Kv> {
+impl Session {
     pub(super) fn new(id: SessionId, kv: Kv, slot: SlotId) -> Self {
-        Self { id, kv, slot, tokens: Vec::new(), logits: None, snapshots: Vec::new() }
+        Self {
+            id,
+            kv,
+            slot,
+            wanted: Wanted::default(),
+            tokens: Vec::new(),
+            logits: Held::Nothing,
+            snapshots: Vec::new(),
+        }
     }
 
     pub(super) fn tokens(&self) -> &[TokenId] {
         &self.tokens
-    }
-
-    pub(super) fn logits(&self) -> Option<&[f32]> {
-        self.logits.as_deref()
     }
 
     /// Remembered positions in order of creation.
@@ -56,24 +64,19 @@ impl<Kv> Session<Kv> {
         book: &mut SlotBook,
         slot: SlotId,
         new: &[TokenId],
-        logits: Option<&[f32]>,
+        logits: Held,
     ) {
         if slot != self.slot {
             book.release(self.slot);
             self.slot = slot;
         }
         self.tokens.extend_from_slice(new);
-        match (logits, &mut self.logits) {
-            // The row has the size of the vocabulary: reuse the buffer of the last token.
-            (Some(row), Some(held)) => held.copy_from_slice(row),
-            (Some(row), held) => *held = Some(row.to_vec()),
-            (None, held) => *held = None,
-        }
+        self.logits = logits;
     }
 
-    /// Pins the present position.
+    /// Pins the present position. Its logits must be on the host.
     pub(super) fn remember(&mut self, book: &mut SlotBook, id: SnapshotId) -> Result<(), Error> {
-        let logits = self.logits.clone().ok_or(Error::NoState(self.id.0))?;
+        let logits = self.logits.row().ok_or(Error::NoState(self.id.0))?.to_vec();
         book.pin(self.slot);
         self.snapshots.push(Snapshot { id, pos: self.tokens.len(), slot: self.slot, logits });
         Ok(())
@@ -87,7 +90,7 @@ impl<Kv> Session<Kv> {
             .find(|s| s.id == id)
             .ok_or(Error::NoSnapshot { session: self.id.0, snapshot: id.0 })?;
         let (pos, slot) = (snapshot.pos, snapshot.slot);
-        self.logits = Some(snapshot.logits.clone());
+        self.logits = Held::Host(snapshot.logits.clone());
         book.pin(slot);
         book.release(self.slot);
         self.slot = slot;
@@ -102,7 +105,7 @@ impl<Kv> Session<Kv> {
 
     /// Empties the session. Its slot stays held and is the caller's to clear.
     pub(super) fn clear(&mut self, book: &mut SlotBook) {
-        self.logits = None;
+        self.logits = Held::Nothing;
         self.cut(book, 0);
     }
 

@@ -2,8 +2,11 @@
 
 #![cfg(test)]
 
+mod bench;
 mod chat;
 mod cli;
+#[cfg(feature = "vulkan")]
+mod device;
 mod engine;
 mod generate;
 mod gguf;

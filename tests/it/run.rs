@@ -114,7 +114,6 @@ fn mistakes_have_a_code_and_a_next_step() {
     check(&["-p", "a", "-m", "/nonexistent.gguf"], 1, "/nonexistent.gguf");
     check(&["-p", "a", "-m", "README.md"], 1, "README.md");
     check(&["-p", "a", "-c", "9000"], 2, "context length of 8192");
-    check(&["-p", "a", "--vulkan"], 1, "Vulkan");
     check(&["-p", "a b c d e f g h i j k l m n", "-c", "8"], 1, "do not fit a context of 8");
     check(&["-p", "a", "--dir-steering-ffn", "1"], 1, "--dir-steering-file");
     check(&["-p", "a", "--dir-steering-file", "README.md"], 1, "8 x 256 f32 values (8192 bytes)");

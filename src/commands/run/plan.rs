@@ -5,17 +5,18 @@ use serde::Serialize;
 
 use crate::commands::machine::Machine;
 use crate::commands::{Context, Exit};
-use crate::engine::Info;
+use crate::engine::{BackendKind, Info};
 use crate::model::memory::Plan;
 use crate::util::units::Bytes;
 
 /// What memory goes where, in one line.
-pub(super) fn line(info: &Info) -> String {
+pub(in crate::commands) fn line(info: &Info) -> String {
     let plan = &info.plan;
     format!(
-        "{}: {} weights mapped, context {} tokens ({}/{} rows {}, state {}), scratch {} for chunks of {}",
+        "{}: {} weights {}, context {} tokens ({}/{} rows {}, state {}), scratch {} for chunks of {}",
         info.backend.name(),
         Bytes(plan.weights),
+        place(info),
         info.ctx_tokens,
         info.kv_k,
         info.kv_v,
@@ -24,6 +25,14 @@ pub(super) fn line(info: &Info) -> String {
         Bytes(plan.scratch),
         info.chunk_tokens,
     )
+}
+
+/// Where the weights are.
+fn place(info: &Info) -> &'static str {
+    match info.backend {
+        BackendKind::Cpu => "mapped",
+        BackendKind::Vulkan => "on the device",
+    }
 }
 
 /// The plan for programs.
@@ -77,7 +86,7 @@ fn table(info: &Info, available: Option<Bytes>, fits: bool) -> String {
         ("backend", format!("{}, {} threads", info.backend.name(), info.threads)),
         ("context", format!("{} tokens", info.ctx_tokens)),
         ("prefill chunk", format!("{} tokens", info.chunk_tokens)),
-        ("weights, mapped", Bytes(plan.weights).to_string()),
+        ("weights", format!("{}, {}", Bytes(plan.weights), place(info))),
         ("K/V rows", format!("{} ({}/{})", Bytes(plan.kv()), info.kv_k, info.kv_v)),
         ("recurrent state", format!("{} in {} slots", Bytes(plan.state()), plan.slots)),
         ("logits and ids", Bytes(plan.logits() + plan.ids()).to_string()),

@@ -11,7 +11,7 @@ use super::{config, dump, plan, prefill, score};
 use crate::chat::{Budget, ThinkOptions};
 use crate::cli::UsageError;
 use crate::cli::run::RunArgs;
-use crate::commands::{self, Context, Exit};
+use crate::commands::{self, Context, Exit, profile, progress};
 use crate::engine::generate::ends_inside_thought;
 use crate::engine::sample::Sampler;
 use crate::engine::{Engine, Prepared, SessionId};
@@ -19,7 +19,6 @@ use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::tools::inspect::InspectOptions;
 use crate::util::signal::Interrupt;
-use crate::util::units::Bytes;
 
 /// Runs the subcommand.
 pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit> {
@@ -46,16 +45,10 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
     }
     printer.note(Class::Plain, &plan::line(prepared.info()));
     let interrupt = Interrupt::install()?;
-    if args.engine.warm_weights {
-        let bytes = Bytes(prepared.info().plan.weights);
-        printer.note(Class::Plain, &format!("reading all weights once: {bytes}"));
-    }
-    let mut engine = prepared.open(&mut |_| !interrupt.is_raised())?;
-    if interrupt.is_raised() {
-        return Ok(Exit::Interrupted);
-    }
+    let opened = progress::open(prepared, args.engine.warm_weights, context, &interrupt)?;
+    let Some(mut engine) = opened else { return Ok(Exit::Interrupted) };
     let session = engine.open_session()?;
-    match (&diagnostics.perplexity_file, text) {
+    let exit = match (&diagnostics.perplexity_file, text) {
         (Some(path), _) => {
             let limit = args.prompt.tokens as usize;
             score::perplexity(&mut engine, session, path, limit, context, &interrupt)
@@ -65,7 +58,9 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
             run.prompt(&text)
         }
         (None, None) => unreachable!("check refuses a run without a prompt"),
-    }
+    }?;
+    profile::report(&mut engine, &args.engine, context)?;
+    Ok(exit)
 }
 
 /// `--inspect`: the summary of the file that would be run, with the memory plan of these flags.

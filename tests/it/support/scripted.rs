@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use q36::engine::sample::{Sampler, SamplerParams};
 use q36::engine::{
     BackendKind, Engine, Error, Info, Reuse, SessionId, SnapshotId, SyncControl, SyncReport,
 };
@@ -42,6 +43,7 @@ impl ScriptedEngine {
         let info = Info {
             model: path,
             backend: BackendKind::Cpu,
+            device: None,
             ctx_tokens: ctx,
             chunk_tokens: 4,
             threads: 1,
@@ -127,9 +129,17 @@ impl Engine for ScriptedEngine {
         Ok(())
     }
 
-    fn logits(&self, id: SessionId) -> Option<&[f32]> {
-        self.sessions.get(&id)?.logits.as_deref()
+    fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error> {
+        Ok(self.sessions.get(&id).and_then(|s| s.logits.as_deref()))
     }
+
+    fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error> {
+        let row = self.sessions.get(&id).and_then(|s| s.logits.as_deref());
+        let row = row.ok_or(Error::NoState(id.0))?;
+        Ok(sampler.sample(row, self.tokenizer.drawable()).expect("scripted logits are finite"))
+    }
+
+    fn expect_draws(&mut self, _id: SessionId, _params: SamplerParams) {}
 
     fn tokens(&self, id: SessionId) -> &[TokenId] {
         self.sessions.get(&id).map_or(&[], |s| &s.tokens)

@@ -1,0 +1,7 @@
+//! `q36 bench`: prefill and decode speed at growing context.
+
+mod output;
+mod sensors;
+mod start;
+
+pub(super) use start::run;

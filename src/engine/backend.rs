@@ -1,0 +1,171 @@
+//! What computes, chosen once: the CPU or a Vulkan device. One enum, so that the sessions above know
+//! only steps, slots and rows of logits.
+
+use super::gpu;
+use super::sample::Shortlist;
+use crate::cpu;
+use crate::model::SlotId;
+
+/// A backend that is set up.
+pub(super) enum Backend {
+    Cpu(Box<cpu::Backend>),
+    Gpu(Box<gpu::Backend>),
+}
+
+/// K and V rows of one session.
+#[derive(Debug)]
+pub(super) enum Kv {
+    Cpu(cpu::Kv),
+    Gpu(gpu::Kv),
+}
+
+/// Consecutive tokens of one session.
+pub(super) struct Chunk<'a> {
+    pub(super) tokens: &'a [u32],
+    /// Position of the first.
+    pub(super) pos: usize,
+    pub(super) source: SlotId,
+    /// Equal to the source only for a single token.
+    pub(super) target: SlotId,
+    /// Whether logits after the last token are wanted.
+    pub(super) logits: bool,
+    pub(super) cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// One token of one session, among those of others.
+pub(super) struct Row<'a> {
+    pub(super) kv: &'a mut Kv,
+    pub(super) token: u32,
+    pub(super) pos: usize,
+    pub(super) source: SlotId,
+    pub(super) target: SlotId,
+    /// Which logits will be looked at.
+    #[allow(dead_code, reason = "a build without Vulkan has no use for it")]
+    pub(super) wanted: gpu::Wanted,
+}
+
+/// Logits of a session's next token.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Held {
+    /// None.
+    #[default]
+    Nothing,
+    /// Here.
+    Host(Vec<f32>),
+    /// On the device, until the session's next step; what was brought back with it.
+    #[allow(dead_code, reason = "a build without Vulkan has no use for it")]
+    Device(Shortlist),
+}
+
+/// How a chunk ended.
+pub(super) enum Outcome {
+    Done(Held),
+    Cancelled,
+}
+
+impl Backend {
+    pub(super) fn new_kv(&mut self) -> Result<Kv, super::Error> {
+        match self {
+            Self::Cpu(cpu) => Ok(Kv::Cpu(cpu.new_kv())),
+            Self::Gpu(gpu) => Ok(Kv::Gpu(gpu.new_kv()?)),
+        }
+    }
+
+    /// Makes a slot that of an empty sequence.
+    pub(super) fn reset_slot(&mut self, slot: SlotId) -> Result<(), super::Error> {
+        match self {
+            Self::Cpu(cpu) => Ok(cpu.reset_slot(slot)?),
+            Self::Gpu(gpu) => Ok(gpu.reset_slot(slot)?),
+        }
+    }
+
+    /// Evaluates a chunk. Cancelled only where source and target differ.
+    pub(super) fn chunk(
+        &mut self,
+        kv: &mut Kv,
+        chunk: &Chunk<'_>,
+    ) -> Result<Outcome, super::Error> {
+        match (self, kv) {
+            (Self::Cpu(cpu), Kv::Cpu(kv)) => {
+                let step = cpu::Step {
+                    tokens: chunk.tokens,
+                    pos: chunk.pos,
+                    source: chunk.source,
+                    target: chunk.target,
+                    logits: if chunk.logits { cpu::Logits::Last } else { cpu::Logits::None },
+                    cancel: chunk.cancelled,
+                    tap: None,
+                };
+                match cpu.forward(kv, &step) {
+                    Ok(()) if chunk.logits => Ok(Outcome::Done(Held::Host(cpu.logits().to_vec()))),
+                    Ok(()) => Ok(Outcome::Done(Held::Nothing)),
+                    Err(cpu::Error::Cancelled { .. }) => Ok(Outcome::Cancelled),
+                    Err(error) => Err(error.into()),
+                }
+            }
+            (Self::Gpu(gpu), Kv::Gpu(kv)) => gpu.chunk(kv, chunk),
+            _ => unreachable!("rows and steps are of one backend"),
+        }
+    }
+
+    /// How many rows of different sessions run in one step; 1 where each is a step of its own.
+    pub(super) fn batch(&self) -> usize {
+        match self {
+            Self::Cpu(_) => 1,
+            Self::Gpu(gpu) => gpu.batch(),
+        }
+    }
+
+    /// Evaluates one token each of at most [`Backend::batch`] sessions.
+    pub(super) fn rows(&mut self, rows: &mut [Row<'_>]) -> Result<Vec<Held>, super::Error> {
+        match self {
+            Self::Cpu(_) => rows.iter_mut().map(|row| self.single(row)).collect(),
+            Self::Gpu(gpu) => gpu.rows(rows),
+        }
+    }
+
+    fn single(&mut self, row: &mut Row<'_>) -> Result<Held, super::Error> {
+        let chunk = Chunk {
+            tokens: &[row.token],
+            pos: row.pos,
+            source: row.source,
+            target: row.target,
+            logits: true,
+            cancelled: &|| false,
+        };
+        match self.chunk(row.kv, &chunk)? {
+            Outcome::Done(held) => Ok(held),
+            Outcome::Cancelled => unreachable!("nobody cancels a single token"),
+        }
+    }
+
+    /// What the device spent its time on, where one computes and was opened to tell.
+    pub(super) fn profile(&mut self) -> Option<super::Profile> {
+        match self {
+            Self::Cpu(_) => None,
+            Self::Gpu(gpu) => gpu.profile(),
+        }
+    }
+
+    /// The row of logits that `held` stands for.
+    pub(super) fn fetch(&mut self, kv: &Kv, held: &mut Held) -> Result<(), super::Error> {
+        if let (Self::Gpu(gpu), Kv::Gpu(kv), Held::Device(_)) = (self, kv, &*held) {
+            *held = Held::Host(gpu.logits(kv)?);
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    /// The row, when it is here.
+    pub(super) fn row(&self) -> Option<&[f32]> {
+        match self {
+            Self::Host(row) => Some(row),
+            Self::Nothing | Self::Device(_) => None,
+        }
+    }
+
+    pub(super) fn is_some(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+}

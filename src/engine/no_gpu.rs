@@ -1,0 +1,93 @@
+//! In place of `gpu` in a build without Vulkan: the same names, and no way to make a backend.
+
+use super::backend::{Chunk, Held, Outcome, Row};
+use super::sample::SamplerParams;
+use super::{Error, Options};
+use crate::model::{Shape, SlotId};
+use std::convert::Infallible;
+
+/// Never happens.
+#[derive(Debug, thiserror::Error)]
+#[error("no Vulkan")]
+pub struct DeviceError(Infallible);
+
+/// Never made.
+pub(super) struct Backend(Infallible);
+
+/// Never made.
+#[derive(Debug)]
+pub(super) enum Kv {}
+
+/// What a step brings back of its logits: nothing here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wanted(());
+
+impl Wanted {
+    pub(super) fn for_draws(_params: SamplerParams) -> Self {
+        Self(())
+    }
+}
+
+/// Never made.
+pub(super) struct Device(Infallible);
+
+impl Device {
+    /// There is none.
+    pub(super) fn choose(_options: &Options, _needed_bytes: u64) -> Result<Self, Error> {
+        Err(Error::BackendUnavailable {
+            what: "this build has no Vulkan engine".to_owned(),
+            hint: "build with the feature `vulkan`, or use --cpu",
+        })
+    }
+
+    pub(super) fn describe(&self) -> String {
+        match self.0 {}
+    }
+
+    pub(super) fn default_chunk(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub(super) fn scratch_bytes(&self, _shape: &Shape, _options: &Options, _chunk: usize) -> u64 {
+        match self.0 {}
+    }
+
+    pub(super) fn open(
+        self,
+        _origin: &super::open::Origin,
+        _settings: &super::open::Settings<'_>,
+        _progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Backend, Error> {
+        match self.0 {}
+    }
+}
+
+impl Backend {
+    pub(super) fn new_kv(&mut self) -> Result<Kv, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn reset_slot(&mut self, _slot: SlotId) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn chunk(&mut self, _kv: &mut Kv, _chunk: &Chunk<'_>) -> Result<Outcome, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn batch(&self) -> usize {
+        match self.0 {}
+    }
+
+    pub(super) fn rows(&mut self, _rows: &mut [Row<'_>]) -> Result<Vec<Held>, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn profile(&mut self) -> Option<super::Profile> {
+        match self.0 {}
+    }
+
+    pub(super) fn logits(&mut self, _kv: &Kv) -> Result<Vec<f32>, Error> {
+        match self.0 {}
+    }
+}
