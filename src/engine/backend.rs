@@ -40,7 +40,6 @@ pub(super) struct Row<'a> {
     pub(super) source: SlotId,
     pub(super) target: SlotId,
     /// Which logits will be looked at.
-    #[allow(dead_code, reason = "a build without Vulkan has no use for it")]
     pub(super) wanted: gpu::Wanted,
 }
 
@@ -53,7 +52,6 @@ pub(super) enum Held {
     /// Here.
     Host(Vec<f32>),
     /// On the device, until the session's next step; what was brought back with it.
-    #[allow(dead_code, reason = "a build without Vulkan has no use for it")]
     Device(Shortlist),
 }
 

@@ -65,7 +65,6 @@ impl Origin {
 }
 
 /// What a device backend is opened with.
-#[allow(dead_code, reason = "a build without Vulkan has no use for it")]
 pub(super) struct Settings<'a> {
     pub(super) info: &'a Info,
     pub(super) options: &'a Options,

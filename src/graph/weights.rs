@@ -24,7 +24,7 @@ pub(super) struct Linear {
     pub(super) rows: u32,
     pub(super) cols: u32,
     pub(super) data: Dense,
-    /// A power of two that brings the weights to the range of 16-bit floats ([`gemm::exponent`]).
+    /// A power of two that brings the weights to the range of 16-bit floats (`kernels::gemm::exponent`).
     pub(super) exponent: i32,
 }
 
