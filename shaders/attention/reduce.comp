@@ -19,6 +19,7 @@ layout(push_constant) uniform Push {
 };
 
 #include "control.glsl"
+#include "tree.glsl"
 
 layout(set = 0, binding = 3, std430) readonly restrict buffer Values { vec4 values[]; };
 layout(set = 0, binding = 4, std430) writeonly restrict buffer Out { vec4 y[]; };
@@ -31,10 +32,8 @@ shared float factors[256];
 shared float slots[2 * 256];
 shared vec4 sums[256];
 
-float tree_max(float v) {
-    for (uint step = SG / 2; step > 0; step /= 2) {
-        v = max(v, subgroupShuffleXor(v, step));
-    }
+float all_max(float v) {
+    v = lanes_max(v, SG);
     slots[gl_SubgroupID] = v;
     barrier();
     for (uint i = 0; i < gl_NumSubgroups; i++) {
@@ -43,10 +42,8 @@ float tree_max(float v) {
     return v;
 }
 
-float tree_sum(float v) {
-    for (uint step = SG / 2; step > 0; step /= 2) {
-        v += subgroupShuffleXor(v, step);
-    }
+float all_sum(float v) {
+    v = lanes_sum(v, SG);
     slots[256 + gl_SubgroupID] = v;
     barrier();
     v = 0.0;
@@ -64,10 +61,10 @@ void merge(const uint row, const uint spans) {
     const uint first = (row * KV_HEADS + head / H) * SPLITS;
 
     const vec2 stat = thread < spans ? stats[(first + thread) * H + head % H] : vec2(LOWEST, 0.0);
-    const float most = tree_max(stat.x);
+    const float most = all_max(stat.x);
     const float factor = thread < spans ? exp2(stat.x - most) : 0.0;
     factors[thread] = factor;
-    const float total = tree_sum(stat.y * factor);
+    const float total = all_sum(stat.y * factor);
 
     vec4 sum = vec4(0.0);
     for (uint s = group; s < spans; s += 16) {

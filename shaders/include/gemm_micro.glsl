@@ -8,25 +8,36 @@ const uint COLUMN_LANES = BN / WN;
 
 float sums[WN * WM];
 
-void multiply(const uint part, const uint lane_row, const uint lane_column) {
-    [[unroll]] for (uint first = 0; first < WN; first += GROUP) {
-        // The same for all: the columns of a block are COLUMN_LANES apart.
-        if (first * COLUMN_LANES >= columns) {
-            break;
-        }
 #ifdef HALF
-        f16vec2 pairs[GROUP * WM];
-        [[unroll]] for (uint i = 0; i < GROUP * WM; i++) {
-            pairs[i] = f16vec2(0.0);
-        }
+// No loop: RADV takes every pair of halves that one carries apart and together again. Nor are chunks further ahead than
+// the next loaded, for which there are no registers.
+#define ROUNDS [[unroll]]
+#define END_ROUND subgroupMemoryBarrierShared()
+const uint ROUND = CHUNKS % 2 == 0 ? 2 : 1;
+#else
+#define ROUNDS
+#define END_ROUND
+const uint ROUND = 1;
 #endif
-        for (uint c = 0; c < CHUNKS; c++) {
+
+// GROUP columns of the block from `first` on, a constant.
+void multiply_group(const uint part, const uint lane_row, const uint lane_column, const uint first) {
+#ifdef HALF
+    f16vec2 pairs[GROUP * WM];
+    [[unroll]] for (uint i = 0; i < GROUP * WM; i++) {
+        pairs[i] = f16vec2(0.0);
+    }
+#endif
+    ROUNDS for (uint round = 0; round < CHUNKS; round += ROUND) {
+        [[unroll]] for (uint c = 0; c < ROUND; c++) {
+            const uint at_w = w_at(part, lane_row) + round + c;
+            const uint at_x = x_at(part, first * COLUMN_LANES + lane_column) + round + c;
             Chunk w[WM];
             [[unroll]] for (uint i = 0; i < WM; i++) {
-                w[i] = tiles[w_at(part, i * ROW_LANES + lane_row) + c];
+                w[i] = tiles[at_w + i * ROW_LANES * STRIDE];
             }
             [[unroll]] for (uint j = 0; j < GROUP; j++) {
-                const Chunk x = tiles[x_at(part, (first + j) * COLUMN_LANES + lane_column) + c];
+                const Chunk x = tiles[at_x + j * COLUMN_LANES * STRIDE];
                 [[unroll]] for (uint q = 0; q < 4; q++) {
                     [[unroll]] for (uint i = 0; i < WM; i++) {
 #ifdef HALF
@@ -39,11 +50,28 @@ void multiply(const uint part, const uint lane_row, const uint lane_column) {
                 }
             }
         }
+        END_ROUND;
+    }
 #ifdef HALF
-        [[unroll]] for (uint i = 0; i < GROUP * WM; i++) {
-            sums[first * WM + i] += float(pairs[i].x) + float(pairs[i].y);
-        }
+    [[unroll]] for (uint i = 0; i < GROUP * WM; i++) {
+        sums[first * WM + i] += float(pairs[i].x) + float(pairs[i].y);
+    }
 #endif
+}
+
+// The products of a step. Groups are written out, at most four: not all drivers unroll a loop around another, and
+// sums that a variable addresses would be picked out of the registers by comparing, one after the other.
+void multiply(const uint part, const uint lane_row, const uint lane_column) {
+    multiply_group(part, lane_row, lane_column, 0);
+    // The same for all: the columns of a block are COLUMN_LANES apart.
+    if (WN > GROUP && GROUP * COLUMN_LANES < columns) {
+        multiply_group(part, lane_row, lane_column, GROUP % WN);
+    }
+    if (WN > 2 * GROUP && 2 * GROUP * COLUMN_LANES < columns) {
+        multiply_group(part, lane_row, lane_column, 2 * GROUP % WN);
+    }
+    if (WN > 3 * GROUP && 3 * GROUP * COLUMN_LANES < columns) {
+        multiply_group(part, lane_row, lane_column, 3 * GROUP % WN);
     }
 }
 

@@ -1,6 +1,8 @@
 // Heads of 256 values, each handled by 32 neighbouring invocations: reductions over those, and rotation. The
 // kernel declares SG and PAIRS before; its workgroup is 256 invocations.
 
+#include "tree.glsl"
+
 layout(set = 0, binding = 7, std430) readonly restrict buffer Rope { vec2 rope[]; };
 
 // One slot for each subgroup.
@@ -9,9 +11,7 @@ shared float head_slots[32];
 // The sum over the 32 invocations of a head, in each of them: a tree of exchanges. Where subgroups are smaller
 // than that, their sums are added in order. Every invocation of the workgroup must call it.
 float head_sum(float v) {
-    for (uint step = min(SG, 32) / 2; step > 0; step /= 2) {
-        v += subgroupShuffleXor(v, step);
-    }
+    v = lanes_sum(v, min(SG, 32));
     if (SG < 32) {
         barrier();
         head_slots[gl_LocalInvocationID.x / SG] = v;
@@ -26,9 +26,7 @@ float head_sum(float v) {
 
 // As head_sum(), the maximum.
 float head_max(float v) {
-    for (uint step = min(SG, 32) / 2; step > 0; step /= 2) {
-        v = max(v, subgroupShuffleXor(v, step));
-    }
+    v = lanes_max(v, min(SG, 32));
     if (SG < 32) {
         barrier();
         head_slots[gl_LocalInvocationID.x / SG] = v;

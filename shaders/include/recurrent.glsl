@@ -1,5 +1,6 @@
-// What the kernels of the gated DeltaNet mixer share (src/kernels/recurrent.rs): sizes, and sums over neighbouring
-// lanes in an order that is written out.
+// What the kernels of the gated DeltaNet mixer share (src/kernels/recurrent.rs).
+
+#include "tree.glsl"
 
 // Channels of a head. The loader accepts no other size, nor another number of taps than 4.
 const uint D = 128;
@@ -7,14 +8,6 @@ const uint D4 = D / 4;
 
 // Added to the squared length of a query or key head, inside the root.
 const float L2_EPS = 1e-6;
-
-// The sum over blocks of `width` neighbouring lanes, a power of two, in each of them.
-float lanes_sum(float value, const uint width) {
-    [[unroll]] for (uint mask = width / 2; mask > 0; mask /= 2) {
-        value += subgroupShuffleXor(value, mask);
-    }
-    return value;
-}
 
 // The sum of the components.
 float sum4(const vec4 v) {

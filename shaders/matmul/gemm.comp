@@ -7,11 +7,11 @@
 #extension GL_EXT_shader_16bit_storage : require
 #ifdef HALF
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_KHR_shader_subgroup_basic : require
 #endif
 #ifdef MATRIX
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
-#extension GL_KHR_shader_subgroup_basic : require
 #endif
 
 #include "control.glsl"

@@ -21,6 +21,7 @@
 #include "control.glsl"
 #include "gates.glsl"
 #include "q8.glsl"
+#include "tree.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint SG = 32;
@@ -263,9 +264,7 @@ void scale_rows() {
         for (uint i = gl_SubgroupInvocationID; i < partials; i += SG) {
             sum += squares[n * partials + i];
         }
-        [[unroll]] for (uint mask = SG / 2; mask > 0; mask /= 2) {
-            sum += subgroupShuffleXor(sum, mask);
-        }
+        sum = lanes_sum(sum, SG);
         if (subgroupElect()) {
             row_scale[n] = 1.0 / sqrt(sum / float(K) + eps);
         }

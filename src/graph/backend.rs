@@ -125,8 +125,11 @@ impl Backend {
         let steering = options.steering.as_ref();
         let shared = Shared::new(
             &gpu.device,
-            &mut gpu.queue,
-            &scratch_arena,
+            &mut |name, bytes| {
+                let slice = scratch_arena.buffer(name, bytes.len() as u64)?.all();
+                gpu.queue.upload(&slice, bytes)?;
+                Ok(slice)
+            },
             (&shape, &dims),
             (&weights, ctx, steering),
         )?;

@@ -37,6 +37,9 @@ pub(super) enum Fill<'a> {
     File(FromFile<'a>),
     /// With random numbers.
     Random(Patterns<'a>),
+    /// Not at all: only sizes matter.
+    #[cfg(test)]
+    Nothing,
 }
 
 /// Copies weights of a file, in the form that the device wants.
@@ -54,6 +57,8 @@ impl Fill<'_> {
         match self {
             Self::File(file) => file.copy(bytemuck::cast_slice(file.model.f32s(v)), to),
             Self::Random(patterns) => patterns.floats(kind, to),
+            #[cfg(test)]
+            Self::Nothing => Ok(()),
         }
     }
 
@@ -76,6 +81,8 @@ impl Fill<'_> {
                 Ok(file.bound(parts))
             }
             Self::Random(patterns) => patterns.planes(parts[0], &codes, &scales),
+            #[cfg(test)]
+            Self::Nothing => Ok(1.0),
         }
     }
 
@@ -93,6 +100,8 @@ impl Fill<'_> {
                 patterns.floats(Float::Weight, &to)?;
                 Ok(patterns.bound(Float::Weight))
             }
+            #[cfg(test)]
+            Self::Nothing => Ok(1.0),
         }
     }
 
@@ -106,6 +115,8 @@ impl Fill<'_> {
                 Ok(bound(experts.ty, blocks))
             }
             Self::Random(patterns) => patterns.blocks(experts, to),
+            #[cfg(test)]
+            Self::Nothing => Ok(1.0),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::kernels::steer::{self, Steer};
 use crate::model::Shape;
 use crate::ops::Steering;
 use crate::quant::TensorType;
-use crate::vulkan::{Arena, Device, Queue, Slice};
+use crate::vulkan::{Device, Slice};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -85,21 +85,23 @@ struct Directions {
     hidden: u32,
 }
 
+/// Makes a buffer of this name with these bytes.
+pub(super) type Upload<'a> = dyn FnMut(&str, &[u8]) -> Result<Slice, Error> + 'a;
+
 impl Shared {
     pub(super) fn new(
         device: &Arc<Device>,
-        queue: &mut Queue,
-        arena: &Arena,
+        upload: &mut Upload<'_>,
         (shape, dims): (&Shape, &Dims),
         (weights, ctx, steering): (&DeviceWeights, usize, Option<&Steering>),
     ) -> Result<Self, Error> {
         let table = rope::table(ctx, shape.rope_dims, shape.rope_base);
-        let rope = upload(queue, arena, "rope", bytemuck::cast_slice(&table))?;
+        let rope = upload("rope", bytemuck::cast_slice(&table))?;
         let mut tables = HashMap::new();
         for layer in &weights.layers {
             let ty = layer.moe.gate.ty;
             if let (Some(bytes), false) = (moe_gu::table(ty), tables.contains_key(&ty)) {
-                tables.insert(ty, upload(queue, arena, "codebook", bytes)?);
+                tables.insert(ty, upload("codebook", bytes)?);
             }
         }
         let splits = attention::splits(int(shape.kv_heads), device.caps());
@@ -107,9 +109,9 @@ impl Shared {
             core: RecCore::new(device, dims.heads, dims.inner)?,
             attention: Attention::new(device, dims.attention, splits)?,
             rope,
-            counter: upload(queue, arena, "counter", &[0; 4])?,
+            counter: upload("counter", &[0; 4])?,
             tables,
-            steering: steering.map(|s| directions(queue, arena, s, shape)).transpose()?,
+            steering: steering.map(|s| directions(upload, s, shape)).transpose()?,
         })
     }
 
@@ -137,8 +139,7 @@ impl Shared {
 
 /// Rows of all layers; zero where a layer has no direction, which edits nothing.
 fn directions(
-    queue: &mut Queue,
-    arena: &Arena,
+    upload: &mut Upload<'_>,
     steering: &Steering,
     shape: &Shape,
 ) -> Result<Directions, Error> {
@@ -146,16 +147,10 @@ fn directions(
     let rows = (0..shape.layers).flat_map(|i| steering.direction(i).unwrap_or(&none).to_vec());
     let rows: Vec<f32> = rows.collect();
     Ok(Directions {
-        rows: upload(queue, arena, "directions", bytemuck::cast_slice(&rows))?,
+        rows: upload("directions", bytemuck::cast_slice(&rows))?,
         scales: [steering.attention, steering.ffn],
         hidden: int(shape.hidden),
     })
-}
-
-fn upload(queue: &mut Queue, arena: &Arena, name: &str, bytes: &[u8]) -> Result<Slice, Error> {
-    let slice = arena.buffer(name, bytes.len() as u64)?.all();
-    queue.upload(&slice, bytes)?;
-    Ok(slice)
 }
 
 /// The kernels of an expert block.

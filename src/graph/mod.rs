@@ -32,3 +32,6 @@ pub use device::{Gpu, Setup};
 pub use error::Error;
 pub use profile::{KernelSpent, Spent};
 pub use step::{Chunk, Found, Kv, Row, Sieve};
+
+#[cfg(test)]
+mod isa;

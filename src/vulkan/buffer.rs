@@ -17,7 +17,7 @@ pub struct Buffer {
     bytes: u64,
     name: String,
     // Declared last: the memory is given back after the buffer is destroyed.
-    place: Place,
+    place: Option<Place>,
 }
 
 impl Buffer {
@@ -35,6 +35,18 @@ impl Buffer {
             | vk::BufferUsageFlags::INDIRECT_BUFFER;
         // Whole words: shaders address nothing smaller, and copies want multiples of four.
         let size = bytes.next_multiple_of(4);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let (name, device) = (name.to_owned(), Arc::clone(device));
+        if !arena.has_memory() {
+            return Ok(Self {
+                device,
+                raw: vk::Buffer::null(),
+                id,
+                bytes: size,
+                name,
+                place: None,
+            });
+        }
         let info = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: The device is alive.
         let raw =
@@ -50,13 +62,11 @@ impl Buffer {
             }
         };
         let (memory, start) = place.memory();
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let device = Arc::clone(device);
-        let buffer = Self { device, raw, id, bytes: size, name: name.to_owned(), place };
+        let buffer = Self { device, raw, id, bytes: size, name, place: Some(place) };
         // SAFETY: The place meets the buffer's requirements and belongs to it alone.
         unsafe { buffer.device.raw().bind_buffer_memory(raw, memory, start) }
             .map_err(api("vkBindBufferMemory"))?;
-        buffer.device.name(raw, name);
+        buffer.device.name(raw, &buffer.name);
         Ok(buffer)
     }
 
@@ -72,7 +82,7 @@ impl Buffer {
 
     /// Whether the host can read and write it in place.
     pub fn is_host_visible(&self) -> bool {
-        self.place.is_host_visible()
+        self.place.as_ref().is_some_and(Place::is_host_visible)
     }
 
     /// Writes from the host. The device must not be using the range: wait for the submission first.
@@ -80,7 +90,7 @@ impl Buffer {
     /// # Panics
     /// Past the end, or when the host cannot see the buffer.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        self.place.write(offset, bytes);
+        self.place().write(offset, bytes);
     }
 
     /// Lets `fill` write `len` bytes in place. Their content before that is unspecified. Nobody else, host or
@@ -89,7 +99,7 @@ impl Buffer {
     /// # Panics
     /// As [`Buffer::write`].
     pub(super) fn fill(&self, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
-        self.place.fill(offset, len, fill);
+        self.place().fill(offset, len, fill);
     }
 
     /// Reads to the host what a completed submission wrote.
@@ -97,7 +107,11 @@ impl Buffer {
     /// # Panics
     /// As [`Buffer::write`].
     pub fn read(&self, offset: u64, out: &mut [u8]) {
-        self.place.read(offset, out);
+        self.place().read(offset, out);
+    }
+
+    fn place(&self) -> &Place {
+        self.place.as_ref().expect("the buffer has memory")
     }
 
     /// All of it.
@@ -121,7 +135,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: Whatever the device may still use is held by the queue until it has run.
+        // SAFETY: Whatever the device may still use is held by the queue until it has run; a buffer without memory has no
+        // handle, which is ignored.
         unsafe { self.device.raw().destroy_buffer(self.raw, None) };
     }
 }

@@ -27,6 +27,7 @@ pub struct Device {
     caps: Caps,
     cache: vk::PipelineCache,
     names: Option<ash::ext::debug_utils::Device>,
+    inspector: Option<ash::khr::pipeline_executable_properties::Device>,
     memory: vk::PhysicalDeviceMemoryProperties,
     queue_family: u32,
     raw: ash::Device,
@@ -40,28 +41,49 @@ impl Device {
     /// # Errors
     /// [`Error::Unsuitable`] when it lacks something required; the driver's own refusals.
     pub fn open(physical: &PhysicalDevice, options: &Options) -> Result<(Arc<Self>, Queue), Error> {
+        let caps = physical.info.caps.clone().without(&options.off);
+        let mut device = Self::new(physical, caps, options.robust, false)?;
+        device.cache = device.new_cache(&options.pipeline_cache)?;
+        let device = Arc::new(device);
+        let queue = Queue::new(&device, device.queue_family)?;
+        Ok((device, queue))
+    }
+
+    /// Opens a device only to compile for it: pipelines can be asked what the driver made of them
+    /// ([`super::Pipeline::executable`]), which makes compiling slower. `caps` are those of the device, or of another one
+    /// that kernels shall be chosen for. There is no queue, which a device without hardware could not give.
+    ///
+    /// # Errors
+    /// As of [`Device::open`].
+    pub fn inspect(physical: &PhysicalDevice, caps: Caps) -> Result<Arc<Self>, Error> {
+        Self::new(physical, caps, false, true).map(Arc::new)
+    }
+
+    fn new(
+        physical: &PhysicalDevice,
+        caps: Caps,
+        robust: bool,
+        inspect: bool,
+    ) -> Result<Self, Error> {
         let info = physical.info.clone();
-        let (true, Some(family)) = (info.missing.is_empty(), physical.queue_family) else {
+        let (true, Some(queue_family)) = (info.missing.is_empty(), physical.queue_family) else {
             return Err(Error::Unsuitable {
                 device: info.name.clone(),
                 missing: info.missing.join(", "),
             });
         };
-        let caps = info.caps.clone().without(&options.off);
         let instance = Arc::clone(&physical.instance);
-        let raw = create(physical, &caps, options.robust, family)?;
+        let inspect = inspect && caps.has(Ability::Statistics);
+        let raw = create(physical, &caps, (robust, inspect), queue_family)?;
         // SAFETY: `raw` in `physical` is of this instance.
         let memory = unsafe { instance.raw().get_physical_device_memory_properties(physical.raw) };
         let names = instance
             .is_validating()
             .then(|| ash::ext::debug_utils::Device::new(instance.raw(), &raw));
+        let inspector = inspect
+            .then(|| ash::khr::pipeline_executable_properties::Device::new(instance.raw(), &raw));
         let cache = vk::PipelineCache::null();
-        let queue_family = family;
-        let mut device = Self { info, caps, cache, names, memory, queue_family, raw, instance };
-        device.cache = device.new_cache(&options.pipeline_cache)?;
-        let device = Arc::new(device);
-        let queue = Queue::new(&device, family)?;
-        Ok((device, queue))
+        Ok(Self { info, caps, cache, names, inspector, memory, queue_family, raw, instance })
     }
 
     /// What it is.
@@ -88,6 +110,11 @@ impl Device {
 
     pub(super) fn raw(&self) -> &ash::Device {
         &self.raw
+    }
+
+    /// The functions that tell what became of pipelines, where they were asked for.
+    pub(super) fn inspector(&self) -> Option<&ash::khr::pipeline_executable_properties::Device> {
+        self.inspector.as_ref()
     }
 
     pub(super) fn cache(&self) -> vk::PipelineCache {
@@ -144,15 +171,17 @@ const WANTED: [(&CStr, Option<Ability>); 6] = [
 fn create(
     physical: &PhysicalDevice,
     caps: &Caps,
-    robust: bool,
+    (robust, inspect): (bool, bool),
     family: u32,
 ) -> Result<ash::Device, Error> {
     let vk = physical.instance.raw();
     let offered = super::query::Extensions::of(vk, physical.raw)?;
+    let told = inspect.then_some(ash::khr::pipeline_executable_properties::NAME.as_ptr());
     let extensions: Vec<_> = WANTED
         .iter()
         .filter(|(name, ability)| offered.has(name) && ability.is_none_or(|a| caps.has(a)))
         .map(|(name, _)| name.as_ptr())
+        .chain(told)
         .collect();
     let core =
         vk::PhysicalDeviceFeatures::default().shader_int16(true).robust_buffer_access(robust);
@@ -184,6 +213,11 @@ fn create(
         .push_next(&mut f13);
     if caps.has(Ability::Matrix) || caps.has(Ability::Matrix8) {
         info = info.push_next(&mut matrix);
+    }
+    let mut executables = vk::PhysicalDevicePipelineExecutablePropertiesFeaturesKHR::default()
+        .pipeline_executable_info(true);
+    if inspect {
+        info = info.push_next(&mut executables);
     }
     // SAFETY: Every pointer outlives the call; only features and extensions that the device reported
     // are switched on.

@@ -19,6 +19,9 @@ pub enum Residence {
     Upload,
     /// The device writes, the host reads. Cached by the host, or reads would crawl.
     Readback,
+    /// No memory: buffers have a size and nothing else. For graphs that are looked at and never recorded
+    /// ([`Device::inspect`]).
+    Nowhere,
 }
 
 /// The largest block of an arena; drivers guarantee allocations of this size.
@@ -53,6 +56,10 @@ impl Arena {
     /// [`Error::Memory`] when the driver has no more.
     pub fn buffer(&self, name: &str, bytes: u64) -> Result<Arc<Buffer>, Error> {
         Buffer::new(&self.device, self, name, bytes).map(Arc::new)
+    }
+
+    pub(super) fn has_memory(&self) -> bool {
+        self.residence != Residence::Nowhere
     }
 
     /// Bytes allocated from the driver.
@@ -100,6 +107,7 @@ fn choose_type(types: &[vk::MemoryType], allowed: u32, residence: Residence) -> 
         Residence::Device => (P::DEVICE_LOCAL, P::empty(), P::HOST_VISIBLE | P::HOST_CACHED),
         Residence::Upload => (P::HOST_VISIBLE | P::HOST_COHERENT, P::empty(), P::HOST_CACHED),
         Residence::Readback => (P::HOST_VISIBLE, P::HOST_CACHED | P::HOST_COHERENT, P::empty()),
+        Residence::Nowhere => return None,
     };
     // Types that only some special use may touch.
     let exotic =

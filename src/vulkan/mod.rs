@@ -26,6 +26,7 @@ mod buffer;
 
 mod check;
 mod descriptor;
+mod inspect;
 mod pipeline;
 mod profile;
 mod record;
@@ -42,6 +43,7 @@ pub use device::{Device, Options};
 pub use entry::{Instance, Validation};
 pub use error::Error;
 pub use info::{DeviceInfo, Kind};
+pub use inspect::Executable;
 pub use memory::{Arena, Residence};
 pub use pipeline::{Binding, Pipeline, Program};
 pub use profile::Timing;

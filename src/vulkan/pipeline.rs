@@ -53,6 +53,8 @@ pub struct Program {
 pub struct Pipeline {
     device: Arc<Device>,
     program: Program,
+    /// Invocations of a workgroup and of a subgroup.
+    widths: [u32; 2],
     sets: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
     raw: vk::Pipeline,
@@ -75,6 +77,7 @@ impl Pipeline {
         let mut pipeline = Self {
             device: Arc::clone(device),
             program,
+            widths: [constants[0], subgroup],
             sets: set_layout(device, program.bindings)?,
             layout: vk::PipelineLayout::null(),
             raw: vk::Pipeline::null(),
@@ -91,6 +94,20 @@ impl Pipeline {
     /// What it was compiled from.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Invocations of a workgroup.
+    pub fn workgroup(&self) -> u32 {
+        self.widths[0]
+    }
+
+    /// Invocations of a subgroup.
+    pub fn subgroup(&self) -> u32 {
+        self.widths[1]
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
     }
 
     pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
@@ -216,7 +233,12 @@ fn compile(
             .flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS)
             .push_next(&mut required);
     }
-    let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout)];
+    let mut flags = vk::PipelineCreateFlags::empty();
+    if device.inspector().is_some() {
+        flags |= vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR
+            | vk::PipelineCreateFlags::CAPTURE_INTERNAL_REPRESENTATIONS_KHR;
+    }
+    let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout).flags(flags)];
     // SAFETY: Module, layout and cache are of this device; the constants outlive the call.
     let made = unsafe { device.raw().create_compute_pipelines(device.cache(), &info, None) };
     // SAFETY: The pipeline does not need its module any more.

@@ -90,6 +90,12 @@ impl Graph {
         self.levels.last_mut().expect("a level was started").push(node);
     }
 
+    /// Every dispatch, with the number of its level.
+    pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(level, nodes)| nodes.iter().map(move |node| (level, node)))
+    }
+
     /// Checks the graph (module `check`) and records it.
     ///
     /// # Errors

@@ -43,6 +43,18 @@ pub(in crate::graph) fn record(
     let finish = |graph: Graph| {
         if profile { graph.record_profiled(device) } else { graph.record(device) }
     };
+    let mut all = graphs(parts, kernels, scratch).into_iter().map(finish);
+    let embed = all.next().expect("the embeddings come first")?;
+    let layers = all.collect::<Result<_, _>>()?;
+    Ok(Chunks { tokens: kernels.tokens, embed, layers })
+}
+
+/// The graph of the embeddings, then one for each layer.
+pub(in crate::graph) fn graphs(
+    parts: &Parts<'_>,
+    kernels: &ChunkKernels,
+    scratch: &ChunkScratch,
+) -> Vec<Graph> {
     let builder = |label: &str| {
         let mut graph = Graph::new(label);
         parts.inputs(&mut graph);
@@ -54,13 +66,12 @@ pub(in crate::graph) fn record(
     };
     let mut start = builder("prefill embed");
     start.embed();
-    let embed = finish(start.graph)?;
     let layers = parts.weights.layers.iter().enumerate().map(|(index, layer)| {
         let mut one = builder(&format!("prefill layer {index}"));
         one.layer(index, layer);
-        Ok(finish(one.graph)?)
+        one.graph
     });
-    Ok(Chunks { tokens: kernels.tokens, embed, layers: layers.collect::<Result<_, Error>>()? })
+    std::iter::once(start.graph).chain(layers).collect()
 }
 
 struct Builder<'a> {

@@ -9,8 +9,9 @@ mod kernels;
 mod run;
 mod scratch;
 
+#[cfg(test)]
+pub(super) use build::graphs;
 use build::{Chunks, record};
-use kernels::ChunkKernels;
+pub(super) use kernels::ChunkKernels;
 pub(super) use run::Prefill;
-use scratch::ChunkScratch;
-pub(super) use scratch::scratch_bytes;
+pub(super) use scratch::{ChunkScratch, scratch_bytes};
