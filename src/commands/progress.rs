@@ -8,6 +8,7 @@ use super::Context;
 use crate::engine::{BackendKind, ModelEngine, Prepared, SyncControl};
 use crate::term::status::{Loading, Prefill};
 use crate::term::{Class, Printer, width};
+use crate::util::notice::Notice;
 use crate::util::signal::Interrupt;
 
 /// Width of the terminal on stderr, if it is one.
@@ -29,6 +30,7 @@ pub(super) fn open(
         let text = "--warm-weights has no effect: the weights are copied to the device";
         printer.note(Class::Plain, text);
     }
+    let prepared = prepared.with_notice(warnings(printer));
     let started = Instant::now();
     let mut status = Loading::new(columns(context), started.elapsed());
     let say = |text: Option<String>| {
@@ -49,6 +51,17 @@ pub(super) fn open(
     let engine = opened?;
     say(status.finish(started.elapsed()));
     Ok(Some(engine))
+}
+
+/// What the engine says meanwhile becomes warnings. On a terminal something may stand in the line already.
+fn warnings(printer: &Printer) -> Notice {
+    let printer = printer.clone();
+    Notice::to(move |line| {
+        if printer.stderr_is_terminal() {
+            printer.raw_message("\n");
+        }
+        printer.warning(line);
+    })
 }
 
 /// Turns progress of prompts into status lines and Ctrl+C into cancellation.

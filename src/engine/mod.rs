@@ -20,6 +20,7 @@ pub mod lock;
 mod open;
 mod options;
 mod power;
+mod recover;
 pub mod sample;
 mod session;
 mod slots;
@@ -34,4 +35,6 @@ pub use error::{Error, SteeringProblem};
 pub use gpu::DeviceError;
 pub use local::ModelEngine;
 pub use open::{Prepared, default_threads, tokenizer_of};
-pub use options::{BackendChoice, Context, DEFAULT_CTX_TOKENS, Locking, Options, SteeringChoice};
+pub use options::{
+    BackendChoice, Context, DEFAULT_CTX_TOKENS, Drill, Locking, Options, SteeringChoice,
+};

@@ -13,6 +13,7 @@ use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, Weights};
 use crate::quant::TensorType;
 use crate::tokenizer::{TokenMask, Tokenizer, VocabSource};
+use crate::util::notice::Notice;
 
 /// What was decided before anything large was allocated.
 pub struct Prepared {
@@ -164,6 +165,13 @@ impl Prepared {
         }
     }
 
+    /// Sends lines about what happens while the engine works to `notice`.
+    #[must_use]
+    pub fn with_notice(mut self, notice: Notice) -> Self {
+        self.options.notice = notice;
+        self
+    }
+
     /// One line for each decision that the user did not make.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -190,14 +198,15 @@ impl Prepared {
             Locking::Never => None,
         };
         let tokenizer = origin.tokenizer()?;
-        let backend = match (device, origin) {
-            (Some(device), origin) => {
+        let origin = Arc::new(origin);
+        let backend = match (device, &*origin) {
+            (Some(device), _) => {
                 let drawable = tokenizer.drawable();
                 let settings = Settings { info: &info, options: &options, drawable };
                 Backend::Gpu(Box::new(device.open(&origin, &settings, loaded)?))
             }
             (None, Origin::File(model)) => {
-                Backend::Cpu(Box::new(open_cpu(model, &info, &options, loaded)?))
+                Backend::Cpu(Box::new(open_cpu(Arc::clone(model), &info, &options, loaded)?))
             }
             (None, Origin::Random { .. }) => unreachable!("random weights are made on a device"),
         };
@@ -209,6 +218,7 @@ impl Prepared {
             slots: options.slots(),
             snapshot_slots: options.snapshots,
             power: options.power,
+            notice: options.notice,
             sessions: BTreeMap::new(),
             next_session: 0,
             next_snapshot: 0,

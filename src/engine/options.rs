@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use crate::quant::TensorType;
+use crate::util::notice::Notice;
 
 /// Context used when none is asked for, in tokens.
 pub const DEFAULT_CTX_TOKENS: usize = 32_768;
@@ -57,6 +58,17 @@ pub enum Locking {
     Never,
 }
 
+/// Failures of the Vulkan device to pretend, for trying out what happens then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drill {
+    /// Numbers of submissions, counted from 1, at which the device is lost.
+    pub lose: Vec<u64>,
+    /// Where its memory ends.
+    pub memory_bytes: Option<u64>,
+    /// Required features that it is not to have.
+    pub lacks: Vec<&'static str>,
+}
+
 /// Everything an engine is opened with.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -96,6 +108,10 @@ pub struct Options {
     pub steering: Option<SteeringChoice>,
     /// Whether to take the instance lock.
     pub locking: Locking,
+    /// Failures to pretend.
+    pub drill: Drill,
+    /// Hears what happens meanwhile: that the device is late, or was lost and is loaded again.
+    pub notice: Notice,
 }
 
 impl Options {
@@ -120,6 +136,8 @@ impl Options {
             snapshots: 0,
             steering: None,
             locking: Locking::Never,
+            drill: Drill::default(),
+            notice: Notice::default(),
         }
     }
 

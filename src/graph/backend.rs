@@ -21,6 +21,7 @@ use crate::kernels::mode::Mode;
 use crate::model::{Model, Shape, SlotId, Weights};
 use crate::ops::Steering;
 use crate::quant::TensorType;
+use crate::util::notice::Notice;
 use crate::vulkan::{Arena, Caps, Patience, Recorded, Residence, Slice, Stage};
 use bytemuck::Zeroable as _;
 use std::sync::Arc;
@@ -49,6 +50,8 @@ pub struct Options {
     pub drawable: Vec<u64>,
     /// Whether every kernel is timed.
     pub profile: bool,
+    /// Hears when the device is late.
+    pub notice: Notice,
 }
 
 /// Where weights come from.
@@ -202,6 +205,12 @@ impl Backend {
         self.classes.iter().map(|ready| ready.class.batch as usize).max().unwrap_or(1)
     }
 
+    /// Makes the device seem lost after so many more submissions. For tests.
+    #[doc(hidden)]
+    pub fn pretend_lost_after(&mut self, submissions: &[u64]) {
+        self.gpu.queue.pretend_lost_after(submissions);
+    }
+
     /// The device.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
@@ -228,7 +237,10 @@ impl Backend {
         ready.rows.mailbox.buffer.write(ready.rows.mailbox.offset, bytemuck::cast_slice(&records));
         let step = Arc::clone(&ready.step);
         let begin = Instant::now();
-        self.gpu.queue.run(&step, &Patience::default())?;
+        let on_late = |text: &str| self.options.notice.say(text);
+        let patience =
+            Patience { expected: self.gpu.slice(), on_late: &on_late, cancelled: &|| false };
+        self.gpu.queue.run(&step, &patience)?;
         if self.options.profile {
             self.decode_meter.run(begin.elapsed());
             self.decode_meter.add(&step)?;
@@ -280,7 +292,7 @@ impl Backend {
             ..self.record(&row, self.shared.attention.splits())
         };
         let begin = Instant::now();
-        self.prefill.run(&mut self.gpu.queue, &record, chunk)?;
+        self.prefill.run(&mut self.gpu, &record, chunk, &self.options.notice)?;
         if self.options.profile {
             self.prefill_meter.run(begin.elapsed());
             self.prefill.add_to(&mut self.prefill_meter, chunk.tokens.len())?;
@@ -289,7 +301,7 @@ impl Backend {
             return Ok(None);
         }
         let last = chunk.pos + chunk.tokens.len() - 1;
-        self.prefill.head(&mut self.gpu.queue)?;
+        self.prefill.head(&mut self.gpu, &self.options.notice)?;
         found(&self.prefill.records, 0, &Row { pos: last, ..row }).map(Some)
     }
 

@@ -51,10 +51,22 @@ pub enum Error {
         /// Position of the token.
         pos: usize,
     },
+    /// The device was lost, and could not be opened again since.
+    #[error(
+        "the device was lost and is not back\nhint: the kernel's log says why (dmesg); restart the program when the device works again, or run on the CPU with --cpu"
+    )]
+    Gone,
     /// Loading was stopped by its caller.
     #[error("loading was interrupted")]
     Interrupted,
     /// The step's caller said so. Its target slot and its K/V rows mean nothing now.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl Error {
+    /// Whether the device has to be opened and loaded anew.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Gone | Self::Vulkan(vulkan::Error::Lost { .. }))
+    }
 }

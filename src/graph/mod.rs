@@ -26,7 +26,7 @@ mod profile;
 
 mod backend;
 
-pub use crate::vulkan::Request;
+pub use crate::vulkan::{Drill, Request};
 pub use backend::{Backend, Options, Source, scratch_bytes};
 pub use device::{Gpu, Setup};
 pub use error::Error;

@@ -1,6 +1,7 @@
 //! The logical device: the features it was created with, its pipeline cache, names for messages.
 
 use super::caps::{Ability, Caps};
+use super::drill::Drill;
 use super::entry::Instance;
 use super::error::{Error, api};
 use super::info::DeviceInfo;
@@ -19,6 +20,8 @@ pub struct Options {
     pub robust: bool,
     /// What [`Device::pipeline_cache`] returned in an earlier run. Ignored when it is another device's.
     pub pipeline_cache: Vec<u8>,
+    /// Failures to pretend.
+    pub drill: Arc<Drill>,
 }
 
 /// An open device. Everything made from it keeps it alive.
@@ -29,6 +32,7 @@ pub struct Device {
     names: Option<ash::ext::debug_utils::Device>,
     memory: vk::PhysicalDeviceMemoryProperties,
     queue_family: u32,
+    drill: Arc<Drill>,
     raw: ash::Device,
     // Declared last: the instance must outlive the device.
     instance: Arc<Instance>,
@@ -57,7 +61,9 @@ impl Device {
             .then(|| ash::ext::debug_utils::Device::new(instance.raw(), &raw));
         let cache = vk::PipelineCache::null();
         let queue_family = family;
-        let mut device = Self { info, caps, cache, names, memory, queue_family, raw, instance };
+        let drill = Arc::clone(&options.drill);
+        let mut device =
+            Self { info, caps, cache, names, memory, queue_family, drill, raw, instance };
         device.cache = device.new_cache(&options.pipeline_cache)?;
         let device = Arc::new(device);
         let queue = Queue::new(&device, family)?;
@@ -92,6 +98,10 @@ impl Device {
 
     pub(super) fn cache(&self) -> vk::PipelineCache {
         self.cache
+    }
+
+    pub(super) fn drill(&self) -> &Drill {
+        &self.drill
     }
 
     pub(super) fn queue_family(&self) -> u32 {

@@ -85,7 +85,11 @@ impl Arena {
         let fail =
             |code: String| Error::Memory { what: self.name.to_owned(), bytes: Bytes(bytes), code };
         let kind = kind.ok_or_else(|| fail("no memory type fits".to_owned()))?;
-        let block = Block::allocate(&self.device, kind, bytes).map_err(|c| fail(c.to_string()))?;
+        self.device.drill().allocate(self.name, bytes)?;
+        let block = Block::allocate(&self.device, kind, bytes).map_err(|code| {
+            self.device.drill().free(bytes);
+            fail(code.to_string())
+        })?;
         let start = block.free().take(needs.size, needs.alignment).expect("a new block has room");
         let block = Arc::new(block);
         blocks.push(Arc::clone(&block));
@@ -172,6 +176,7 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: Buffers bound to it hold an `Arc` of the block, so none is left; freeing unmaps.
         unsafe { self.device.raw().free_memory(self.memory, None) };
+        self.device.drill().free(self.bytes);
     }
 }
 

@@ -18,6 +18,7 @@ mod query;
 mod choose;
 
 mod device;
+mod drill;
 
 mod free_list;
 mod memory;
@@ -39,6 +40,7 @@ pub use caps::{Ability, Caps, Limits, Subgroups};
 pub use check::{Access, Fault};
 pub use choose::{Listed, Rank, Request, choose, list};
 pub use device::{Device, Options};
+pub use drill::Drill;
 pub use entry::{Instance, Validation};
 pub use error::Error;
 pub use info::{DeviceInfo, Kind};

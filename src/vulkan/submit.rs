@@ -151,10 +151,11 @@ impl Queue {
         &self.device
     }
 
-    /// Makes every later call answer as if the device had been lost. For tests of recovery.
+    /// Makes the device seem lost after so many more submissions, and its successors, which share its drill, after so
+    /// many of theirs. For tests of recovery.
     #[doc(hidden)]
-    pub fn pretend_lost(&mut self) {
-        self.lost = true;
+    pub fn pretend_lost_after(&mut self, submissions: &[u64]) {
+        self.device.drill().lose_after(submissions);
     }
 
     pub(super) fn submit_raw(
@@ -164,6 +165,7 @@ impl Queue {
     ) -> Result<Ticket, Error> {
         let number = self.last.0 + 1;
         self.last = (number, label.to_owned());
+        self.lost |= self.device.drill().submit();
         if self.lost {
             return Err(self.lost());
         }

@@ -10,7 +10,8 @@ use crate::graph::{Chunk, Error, Options};
 use crate::kernels::control::Row;
 use crate::kernels::last_row::{LastRow, LastRowIo};
 use crate::kernels::mode::Mode;
-use crate::vulkan::{Arena, Graph, Patience, Queue, Recorded, Slice, Ticket};
+use crate::util::notice::Notice;
+use crate::vulkan::{Arena, Graph, Patience, Recorded, Slice, Ticket};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,16 +68,17 @@ impl Prefill {
     /// Runs all layers over a chunk, and waits.
     pub(in crate::graph) fn run(
         &self,
-        queue: &mut Queue,
+        gpu: &mut Gpu,
         record: &Row,
         chunk: &Chunk<'_>,
+        notice: &Notice,
     ) -> Result<(), Error> {
         let tokens = chunk.tokens.len();
         let class = self.class(tokens).expect("the caller checked the length");
         let s = &self.scratch;
         s.mailbox.buffer.write(s.mailbox.offset, bytemuck::bytes_of(record));
         s.ids.buffer.write(s.ids.offset, bytemuck::cast_slice(chunk.tokens));
-        let mut last = queue.submit(&class.embed)?;
+        let mut last = gpu.queue.submit(&class.embed)?;
         let mut layers = class.layers.as_slice();
         while !layers.is_empty() {
             let expected = self.layer_seconds.get() * tokens as f64;
@@ -84,9 +86,9 @@ impl Prefill {
             let (now, later) = layers.split_at(count);
             let begin = Instant::now();
             for layer in now {
-                last = queue.submit(layer)?;
+                last = gpu.queue.submit(layer)?;
             }
-            wait(queue, last, SLICE)?;
+            wait(gpu, last, notice)?;
             self.layer_seconds.set(begin.elapsed().as_secs_f64() / (count * tokens) as f64);
             layers = later;
             if !layers.is_empty() && (chunk.cancelled)() {
@@ -97,9 +99,9 @@ impl Prefill {
     }
 
     /// Computes the logits of the chunk's last token, and waits.
-    pub(in crate::graph) fn head(&self, queue: &mut Queue) -> Result<(), Error> {
-        let ticket = queue.submit(&self.head)?;
-        wait(queue, ticket, SLICE)
+    pub(in crate::graph) fn head(&self, gpu: &mut Gpu, notice: &Notice) -> Result<(), Error> {
+        let ticket = gpu.queue.submit(&self.head)?;
+        wait(gpu, ticket, notice)
     }
 
     /// Adds what the kernels of a chunk of so many tokens took when one last ran.
@@ -125,8 +127,10 @@ fn fitting(layers: usize, expected: f64) -> usize {
     (1..=layers).take_while(fit).last().unwrap_or(1)
 }
 
-fn wait(queue: &mut Queue, ticket: Ticket, expected: Duration) -> Result<(), Error> {
-    queue.wait(ticket, &Patience { expected, ..Patience::default() })?;
+fn wait(gpu: &mut Gpu, ticket: Ticket, notice: &Notice) -> Result<(), Error> {
+    let on_late = |text: &str| notice.say(text);
+    let patience = Patience { expected: gpu.slice(), on_late: &on_late, cancelled: &|| false };
+    gpu.queue.wait(ticket, &patience)?;
     Ok(())
 }
 

@@ -56,6 +56,7 @@ impl Run {
             steering: None,
             drawable: vec![u64::MAX; model.shape.vocab.div_ceil(64)],
             profile: false,
+            notice: q36::util::notice::Notice::default(),
         };
         let mut backend =
             Backend::new(gpu, Source::File(model), options, &mut |_, _| true).expect("a backend");
