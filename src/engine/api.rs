@@ -13,6 +13,7 @@ use crate::engine::sample::{Sampler, SamplerParams};
 use crate::model::memory::Plan;
 use crate::quant::TensorType;
 use crate::tokenizer::{TokenId, Tokenizer};
+use crate::util::units::Bytes;
 
 /// Names a session of one engine; never reused by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +67,8 @@ pub struct Info {
     pub vocab: usize,
     /// Memory by purpose.
     pub plan: Plan,
+    /// What the device can give, when one computes.
+    pub device_usable: Option<Bytes>,
 }
 
 /// What a device spent its time on.

@@ -5,8 +5,10 @@ use super::open::{Origin, Settings};
 use super::sample::{Sampler, SamplerParams, Shortlist};
 use super::{Error, KernelTime, Options, Phase, Profile, steering};
 use crate::graph::{self, Drill, Found, Gpu, Request, Sieve, Spent};
+use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId};
 use crate::tokenizer::TokenId;
+use crate::util::units::Bytes;
 use std::sync::Arc;
 
 pub use crate::graph::Error as DeviceError;
@@ -59,6 +61,20 @@ impl Device {
 
     pub(super) fn scratch_bytes(&self, shape: &Shape, options: &Options, chunk: usize) -> u64 {
         graph::scratch_bytes(shape, self.gpu.caps(), chunk, options.sessions, options.quality)
+    }
+
+    pub(super) fn usable(&self) -> Bytes {
+        self.gpu.usable()
+    }
+
+    /// Refuses what does not fit.
+    pub(super) fn check_room(
+        &self,
+        shape: &Shape,
+        weights: u64,
+        request: &Needs,
+    ) -> Result<(), Error> {
+        Ok(self.gpu.check_room(shape, weights, request)?)
     }
 
     /// Loads the model.

@@ -3,7 +3,9 @@
 use super::backend::{Chunk, Held, Outcome, Row};
 use super::sample::{SamplerParams, Shortlist};
 use super::{Error, Options};
+use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId};
+use crate::util::units::Bytes;
 use std::convert::Infallible;
 
 /// Never happens.
@@ -56,6 +58,19 @@ impl Device {
     }
 
     pub(super) fn scratch_bytes(&self, _shape: &Shape, _options: &Options, _chunk: usize) -> u64 {
+        match self.0 {}
+    }
+
+    pub(super) fn usable(&self) -> Bytes {
+        match self.0 {}
+    }
+
+    pub(super) fn check_room(
+        &self,
+        _shape: &Shape,
+        _weights: u64,
+        _request: &Needs,
+    ) -> Result<(), Error> {
         match self.0 {}
     }
 

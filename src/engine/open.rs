@@ -117,6 +117,12 @@ impl Prepared {
             slots: options.slots(),
             scratch_bytes,
         };
+        if let (Some(candidate), true) = (&device, options.may_use_cpu())
+            && let Err(why) = candidate.check_room(shape, origin.weight_bytes(), &request)
+        {
+            notes.push(on_the_cpu(&why));
+            return Self::resolve(options, origin, None, notes);
+        }
         let info = Info {
             model: options.model.clone(),
             backend: if device.is_some() { BackendKind::Vulkan } else { BackendKind::Cpu },
@@ -129,6 +135,7 @@ impl Prepared {
             quant_bits: origin.expert_bits(),
             vocab: shape.vocab,
             plan: Plan::new(shape, origin.weight_bytes(), &request),
+            device_usable: device.as_ref().map(gpu::Device::usable),
         };
         Ok(Self { origin, options, info, device, notes })
     }
@@ -271,19 +278,23 @@ fn choose_device(
     match options.backend {
         BackendChoice::Cpu => Ok(None),
         BackendChoice::Vulkan => gpu::Device::choose(options, weight_bytes).map(Some),
-        BackendChoice::Auto if options.device.is_some() => {
+        BackendChoice::Auto if !options.may_use_cpu() => {
             gpu::Device::choose(options, weight_bytes).map(Some)
         }
         BackendChoice::Auto => match gpu::Device::choose(options, weight_bytes) {
             Ok(device) => Ok(Some(device)),
             Err(why) => {
-                let why = why.to_string();
-                let why = why.lines().next().unwrap_or_default();
-                notes.push(format!("running on the CPU: {why}"));
+                notes.push(on_the_cpu(&why));
                 Ok(None)
             }
         },
     }
+}
+
+/// The note that a device was not taken.
+fn on_the_cpu(why: &Error) -> String {
+    let why = why.to_string();
+    format!("running on the CPU: {}", why.lines().next().unwrap_or_default())
 }
 
 fn choose_context(asked: Context, limit: usize, notes: &mut Vec<String>) -> Result<usize, Error> {

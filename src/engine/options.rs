@@ -141,6 +141,11 @@ impl Options {
         }
     }
 
+    /// Whether the CPU may stand in for a device that cannot be used.
+    pub(super) fn may_use_cpu(&self) -> bool {
+        self.backend == BackendChoice::Auto && self.device.is_none()
+    }
+
     /// State slots the engine needs: one a session, one for the open step, one a snapshot.
     pub fn slots(&self) -> usize {
         self.sessions + 1 + self.snapshots

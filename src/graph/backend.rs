@@ -18,6 +18,7 @@ use crate::kernels::gemm::Path;
 use crate::kernels::head::{RECORD_BYTES, Record};
 use crate::kernels::kv::{KvLayout, KvType};
 use crate::kernels::mode::Mode;
+use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, SlotId, Weights};
 use crate::ops::Steering;
 use crate::quant::TensorType;
@@ -106,12 +107,16 @@ impl Backend {
     ) -> Result<Self, Error> {
         let shape = source.shape().clone();
         let layout = layout(&shape, &options)?;
-        fits(&gpu, source.bytes(), &shape, &options)?;
+        let request = request(&gpu, &shape, &options);
+        gpu.check_room(&shape, source.bytes(), &request)?;
+        let plan = Plan::new(&shape, source.bytes(), &request);
         let dims = Dims::new(&shape, layout);
-        let arena = |name, bytes| Arena::new(&gpu.device, name, Residence::Device, bytes);
-        let [weight_arena, cache_arena] =
-            ["weights", "caches"].map(|name| arena(name, BLOCK_BYTES));
-        let scratch_arena = arena("scratch", 64 << 20);
+        let arena = |name, block_bytes, bytes| {
+            Arena::new(&gpu.device, name, Residence::Device, block_bytes).expecting(bytes)
+        };
+        let weight_arena = arena("weights", BLOCK_BYTES, plan.weights);
+        let cache_arena = arena("caches", BLOCK_BYTES, plan.kv() + plan.state());
+        let scratch_arena = arena("scratch", 64 << 20, plan.scratch);
         let host = HostArenas {
             up: Arena::new(&gpu.device, "mailboxes", Residence::Upload, 1 << 20),
             down: Arena::new(&gpu.device, "results", Residence::Readback, 1 << 20),
@@ -209,6 +214,12 @@ impl Backend {
     #[doc(hidden)]
     pub fn pretend_lost_after(&mut self, submissions: &[u64]) {
         self.gpu.queue.pretend_lost_after(submissions);
+    }
+
+    /// Bytes of device memory that the drill of its setup has seen allocated. For tests.
+    #[doc(hidden)]
+    pub fn allocated(&self) -> u64 {
+        self.gpu.device.drill().allocated()
     }
 
     /// The device.
@@ -435,27 +446,11 @@ fn found(records: &Slice, index: usize, row: &Row<'_>) -> Result<Found, Error> {
     })
 }
 
-/// Refuses what cannot fit, before anything is allocated.
-fn fits(gpu: &Gpu, weights: u64, shape: &Shape, options: &Options) -> Result<(), Error> {
-    use crate::util::units::Bytes;
-    let info = gpu.device.info();
-    let kv =
-        (shape.kv_token_bytes(options.kv_k, options.kv_v) * options.ctx * options.sessions) as u64;
-    let state = (shape.state_slot_bytes() * options.slots) as u64;
-    let scratch =
-        scratch_bytes(shape, gpu.caps(), options.chunk, options.sessions, options.quality);
-    let needed = Bytes(weights + kv + state + scratch);
-    if needed <= info.usable {
-        return Ok(());
-    }
-    let parts = format!(
-        "weights {}, K/V {}, states {}, scratch {}",
-        Bytes(weights),
-        Bytes(kv),
-        Bytes(state),
-        Bytes(scratch)
-    );
-    Err(Error::TooLarge { device: info.name.clone(), needed, usable: info.usable, parts })
+/// What the options ask of the device.
+fn request(gpu: &Gpu, shape: &Shape, options: &Options) -> Request {
+    let Options { kv_k, kv_v, ctx, sessions, slots, quality, chunk, .. } = *options;
+    let scratch_bytes = scratch_bytes(shape, gpu.caps(), chunk, sessions, quality);
+    Request { kv_k, kv_v, ctx, sessions, slots, scratch_bytes }
 }
 
 /// Bytes of working memory, logits included.
@@ -468,8 +463,9 @@ pub fn scratch_bytes(
 ) -> u64 {
     let path = Path::choose(mode(quality), caps);
     let logits = (shape.logits_bytes() * sessions) as u64;
-    // Rows of decode steps, tables and mailboxes.
-    let small = 16 << 20;
+    // Tables and mailboxes; rows of decode steps, of which the parts of attention are the most.
+    let rows: u64 = batches(sessions).map(u64::from).sum();
+    let small = (4 << 20) + rows * (2 << 20);
     logits + small + prefill::scratch_bytes(shape, chunk, path.bytes())
 }
 

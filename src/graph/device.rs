@@ -101,6 +101,11 @@ impl Gpu {
         self.device.info().kind == Kind::Cpu
     }
 
+    /// Whether its memory is the machine's.
+    pub fn is_unified(&self) -> bool {
+        matches!(self.device.info().kind, Kind::Integrated | Kind::Cpu)
+    }
+
     /// Messages of the validation layers since the last call. For tests.
     #[doc(hidden)]
     pub fn messages(&self) -> Vec<String> {

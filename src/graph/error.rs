@@ -11,7 +11,7 @@ pub enum Error {
     Vulkan(#[from] vulkan::Error),
     /// The model does not fit the device's memory.
     #[error(
-        "the model needs {needed} on `{device}`, which has {usable} to give ({parts})\nhint: a shorter --ctx or smaller --cache-type-k/v needs less; --cpu uses the machine's memory"
+        "the model needs {needed} on `{device}`, which has {usable} to give ({parts})\nhint: {advice}"
     )]
     TooLarge {
         /// Name of the device.
@@ -22,6 +22,8 @@ pub enum Error {
         usable: crate::util::units::Bytes,
         /// Where it goes.
         parts: String,
+        /// What would fit.
+        advice: String,
     },
     /// Weights in a type that no kernel of the device reads.
     #[error(

@@ -13,6 +13,7 @@ mod step;
 mod bound;
 mod device;
 mod fill;
+mod memory;
 mod pattern;
 mod weights;
 

@@ -100,7 +100,8 @@ impl Device {
         self.cache
     }
 
-    pub(super) fn drill(&self) -> &Drill {
+    /// The failures that it pretends.
+    pub fn drill(&self) -> &Drill {
         &self.drill
     }
 

@@ -28,6 +28,11 @@ impl Drill {
         &self.lacks
     }
 
+    /// Bytes of memory that are allocated.
+    pub fn allocated(&self) -> u64 {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
     /// Counts a submission; whether it is one that finds the device lost.
     pub(super) fn submit(&self) -> bool {
         let number = self.submissions.fetch_add(1, Ordering::Relaxed) + 1;

@@ -24,12 +24,17 @@ pub enum Residence {
 /// The largest block of an arena; drivers guarantee allocations of this size.
 const BLOCK_LIMIT: u64 = 1 << 30;
 
+/// The smallest block of an arena that knows what is to come.
+const SMALL_BLOCK: u64 = 1 << 20;
+
 /// Memory of one class, handed out as buffers.
 pub struct Arena {
     device: Arc<Device>,
     name: &'static str,
     residence: Residence,
     block_bytes: u64,
+    /// What will be asked for in all, where that is known.
+    expected_bytes: Option<u64>,
     blocks: Mutex<Vec<Arc<Block>>>,
 }
 
@@ -44,7 +49,30 @@ impl Arena {
     ) -> Self {
         let limit = BLOCK_LIMIT.min(device.caps().limits.allocation_bytes);
         let block_bytes = block_bytes.min(limit);
-        Self { device: Arc::clone(device), name, residence, block_bytes, blocks: Mutex::default() }
+        Self {
+            device: Arc::clone(device),
+            name,
+            residence,
+            block_bytes,
+            expected_bytes: None,
+            blocks: Mutex::default(),
+        }
+    }
+
+    /// Lets blocks be no larger than what is still to come of `bytes` in all.
+    #[must_use]
+    pub fn expecting(mut self, bytes: u64) -> Self {
+        self.expected_bytes = Some(bytes);
+        self
+    }
+
+    /// Size of the next block.
+    fn next_block(&self, reserved: u64) -> u64 {
+        match self.expected_bytes {
+            // Rounding of buffers takes a little more than expected.
+            Some(all) => self.block_bytes.min(all.saturating_sub(reserved).max(SMALL_BLOCK)),
+            None => self.block_bytes,
+        }
     }
 
     /// A buffer of `bytes`, at least one. Its content is unspecified.
@@ -81,7 +109,8 @@ impl Arena {
         }
         let types = self.device.memory_types();
         let kind = choose_type(types, needs.memory_type_bits, self.residence);
-        let bytes = self.block_bytes.max(needs.size);
+        let reserved = blocks.iter().map(|b| b.bytes).sum();
+        let bytes = self.next_block(reserved).max(needs.size);
         let fail =
             |code: String| Error::Memory { what: self.name.to_owned(), bytes: Bytes(bytes), code };
         let kind = kind.ok_or_else(|| fail("no memory type fits".to_owned()))?;

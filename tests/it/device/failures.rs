@@ -89,12 +89,35 @@ fn with_too_little_memory() {
         return;
     }
     // In the weights, and behind them.
-    for mib in ["1", "40", "230"] {
+    for mib in ["1", "12", "20"] {
         let out = run(&["--vulkan"], &[("Q36_DEBUG", &format!("memory={mib}"))]).expect_status(1);
         assert!(out.stderr.contains("out of memory on the device: no "), "{}", out.stderr);
         assert!(out.stderr.contains("\nhint: close what else uses the device"), "{}", out.stderr);
         assert!(!out.stderr.contains("panicked"), "{}", out.stderr);
     }
+}
+
+#[test]
+fn with_a_context_that_does_not_fit() {
+    if !has_device() {
+        return;
+    }
+    let args = ["--vulkan", "--ctx-force", "-c", "2000000000"];
+    let out = run(&args, &[]).expect_status(1);
+    for part in
+        ["the model needs ", " to give (weights 16.0 MiB, K/V rows ", ", states ", ", scratch "]
+    {
+        assert!(out.stderr.contains(part), "{}", out.stderr);
+    }
+    assert!(
+        out.stderr.contains("\nhint: --ctx ") && out.stderr.contains(" fits"),
+        "{}",
+        out.stderr
+    );
+    let plan = run(&[&args[..], &["--dry-run"]].concat(), &[]).expect_status(1);
+    assert!(plan.stdout.contains("\nfits                no"), "{}", plan.stdout);
+    let plan = run(&["--vulkan", "--dry-run"], &[]).expect_status(0);
+    assert!(plan.stdout.contains("\non the device       "), "{}", plan.stdout);
 }
 
 #[test]

@@ -118,6 +118,20 @@ fn a_row_of_a_batch_has_the_bits_of_a_row_alone() {
 }
 
 #[test]
+fn no_more_memory_is_taken_than_was_planned() {
+    let (model, _) = fixtures::load(MODELS[0]).expect("in this repository");
+    for (chunk, sessions, quality) in [(64, 1, false), (512, 8, false), (512, 2, true)] {
+        let setup = run::Setup { chunk, sessions, ..setup(quality, F16, F16) };
+        let Some(run) = Run::new(&model, &setup) else { return };
+        let (taken, planned) = run.memory(&model, &setup);
+        // Staging of copies, and what blocks are rounded up by.
+        let beside = 2 * (16 << 20) + (4 << 20);
+        assert!(taken <= planned + beside, "{setup:?}: {taken} bytes, planned {planned}");
+        assert!(planned <= taken + (40 << 20), "{setup:?}: {taken} bytes, planned {planned}");
+    }
+}
+
+#[test]
 fn same_cuts_give_the_same_bits() {
     let (model, prompts) = fixtures::load(MODELS[0]).expect("in this repository");
     let Some(mut run) = Run::new(&model, &setup(false, F16, F16)) else { return };
