@@ -12,6 +12,8 @@ pub struct DebugSwitches {
     pub isa: Option<&'static str>,
     /// `off=NAME`, any number of times: abilities of the Vulkan device to do without.
     pub off: Vec<&'static str>,
+    /// `load=WAY`: how weights get to the Vulkan device.
+    pub load: Option<&'static str>,
     /// `lacks=NAME`, any number of times: required features that no Vulkan device is to have.
     pub lacks: Vec<&'static str>,
     /// `lose=N`, any number of times: submissions, counted from 1, at which the Vulkan device is lost.
@@ -35,7 +37,7 @@ enum Value {
     Number(&'static str, fn(&mut DebugSwitches, u64)),
 }
 
-const SWITCHES: [Switch; 5] = [
+const SWITCHES: [Switch; 6] = [
     Switch {
         name: "isa",
         value: Value::Name(
@@ -65,6 +67,13 @@ const SWITCHES: [Switch; 5] = [
             |switches, value| switches.off.push(value),
         ),
         effect: "an ability of the Vulkan device to do without",
+    },
+    Switch {
+        name: "load",
+        value: Value::Name(&["in-place", "direct", "cached"], |switches, value| {
+            switches.load = Some(value);
+        }),
+        effect: "weights left in the file, or read past or through the page cache",
     },
     Switch {
         name: "lacks",

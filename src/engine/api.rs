@@ -71,6 +71,19 @@ pub struct Info {
     pub device_usable: Option<Bytes>,
 }
 
+/// How the weights of a device were loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Where the copied weights came from, in words that follow a rate.
+    pub how: &'static str,
+    /// Bytes of all weights.
+    pub bytes: u64,
+    /// Those of them that were left in the mapped file.
+    pub in_place: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
 /// What a device spent its time on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Profile {

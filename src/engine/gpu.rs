@@ -3,7 +3,7 @@
 use super::backend::{Chunk, Held, Outcome, Row};
 use super::open::{Origin, Settings};
 use super::sample::{Sampler, SamplerParams, Shortlist};
-use super::{Error, KernelTime, Options, Phase, Profile, steering};
+use super::{Error, KernelTime, LoadReport, LoadWay, Options, Phase, Profile, steering};
 use crate::graph::{self, Drill, Found, Gpu, Request, Sieve, Spent};
 use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId};
@@ -96,6 +96,12 @@ impl Device {
             steering: steering::read(options.steering.as_ref(), origin.shape())?,
             drawable: drawable.words().to_vec(),
             profile: options.profile,
+            load: match options.load {
+                LoadWay::Auto => graph::Way::Auto,
+                LoadWay::InPlace => graph::Way::InPlace,
+                LoadWay::Direct => graph::Way::Direct,
+                LoadWay::Cached => graph::Way::Cached,
+            },
             notice: options.notice.clone(),
         };
         let uuid = self.gpu.uuid().to_owned();
@@ -137,6 +143,24 @@ impl Backend {
         self.forsake();
         let gpu = Gpu::open(Request::Named(&self.uuid), self.setup.clone())?;
         self.load(gpu, &mut |_, _| true)
+    }
+
+    pub(super) fn load_report(&self) -> Option<LoadReport> {
+        let loaded = self.live.as_ref()?.loaded();
+        Some(LoadReport {
+            how: loaded.how,
+            bytes: loaded.bytes,
+            in_place: loaded.in_place,
+            seconds: loaded.time.as_secs_f64(),
+        })
+    }
+
+    /// Bytes a second of plain copying from the page cache to the device.
+    pub(super) fn copy_rate(&mut self) -> Result<Option<f64>, Error> {
+        match &*Arc::clone(&self.origin) {
+            Origin::File(model) => Ok(self.live()?.copy_rate(model)?),
+            Origin::Random { .. } => Ok(None),
+        }
     }
 
     /// For tests.

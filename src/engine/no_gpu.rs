@@ -2,7 +2,7 @@
 
 use super::backend::{Chunk, Held, Outcome, Row};
 use super::sample::{SamplerParams, Shortlist};
-use super::{Error, Options};
+use super::{Error, LoadReport, Options};
 use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId};
 use crate::util::units::Bytes;
@@ -92,6 +92,14 @@ impl Backend {
     }
 
     pub(super) fn rebuild(&mut self) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn load_report(&self) -> Option<LoadReport> {
+        match self.0 {}
+    }
+
+    pub(super) fn copy_rate(&mut self) -> Result<Option<f64>, Error> {
         match self.0 {}
     }
 

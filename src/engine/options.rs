@@ -58,6 +58,20 @@ pub enum Locking {
     Never,
 }
 
+/// How weights get to a Vulkan device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadWay {
+    /// As suits device and machine.
+    #[default]
+    Auto,
+    /// What can stay in the mapped file stays there.
+    InPlace,
+    /// Past the page cache.
+    Direct,
+    /// Through the page cache.
+    Cached,
+}
+
 /// Failures of the Vulkan device to pretend, for trying out what happens then.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drill {
@@ -108,6 +122,8 @@ pub struct Options {
     pub steering: Option<SteeringChoice>,
     /// Whether to take the instance lock.
     pub locking: Locking,
+    /// How weights get to a device.
+    pub load: LoadWay,
     /// Failures to pretend.
     pub drill: Drill,
     /// Hears what happens meanwhile: that the device is late, or was lost and is loaded again.
@@ -136,6 +152,7 @@ impl Options {
             snapshots: 0,
             steering: None,
             locking: Locking::Never,
+            load: LoadWay::Auto,
             drill: Drill::default(),
             notice: Notice::default(),
         }

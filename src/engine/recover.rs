@@ -10,12 +10,32 @@ use bytemuck::TransparentWrapper as _;
 
 use super::backend::{Backend, Chunk, Held, Outcome};
 use super::local::{Ended, ModelEngine};
-use super::{Error, SessionId, sync};
+use super::{Error, LoadReport, SessionId, sync};
 use crate::model::SlotId;
 use crate::tokenizer::TokenId;
 use crate::util::units::grouped;
 
 impl ModelEngine {
+    /// How the weights were loaded onto a device; `None` where none computes.
+    pub fn load_report(&self) -> Option<LoadReport> {
+        match &self.backend {
+            Backend::Cpu(_) => None,
+            Backend::Gpu(gpu) => gpu.load_report(),
+        }
+    }
+
+    /// Bytes a second of plain copying from the page cache to the device, which loading is measured against. Takes a
+    /// while. `None` where no device computes or the model is no file.
+    ///
+    /// # Errors
+    /// When the file or the device fails.
+    pub fn copy_rate(&mut self) -> Result<Option<f64>, Error> {
+        match &mut self.backend {
+            Backend::Cpu(_) => Ok(None),
+            Backend::Gpu(gpu) => gpu.copy_rate(),
+        }
+    }
+
     /// [`ModelEngine::step_once`], and again should the device be lost.
     pub(super) fn step(
         &mut self,
@@ -70,7 +90,7 @@ impl ModelEngine {
         let begin = Instant::now();
         let why = cause.to_string();
         let why = why.lines().next().unwrap_or_default();
-        self.notice.say(&format!("{why}; opening it again"));
+        self.notice.warn(&format!("{why}; opening it again"));
         let failed = |error| Error::Recovery(Box::new(error));
         self.backend.rebuild().map_err(failed)?;
         let mut evaluated = 0;
@@ -85,7 +105,7 @@ impl ModelEngine {
             }
         }
         let (tokens, seconds) = (grouped(evaluated as u64), begin.elapsed().as_secs_f64());
-        self.notice.say(&format!("the device is back: {tokens} tokens again in {seconds:.1} s"));
+        self.notice.remark(&format!("the device is back: {tokens} tokens again in {seconds:.1} s"));
         Ok(())
     }
 

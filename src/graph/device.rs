@@ -96,6 +96,11 @@ impl Gpu {
         if self.is_cpu() { Duration::from_secs(10) } else { Duration::from_millis(250) }
     }
 
+    /// What kind of device it is.
+    pub(super) fn kind(&self) -> Kind {
+        self.device.info().kind
+    }
+
     /// Whether a CPU computes behind the driver.
     pub fn is_cpu(&self) -> bool {
         self.device.info().kind == Kind::Cpu

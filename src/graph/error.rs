@@ -41,6 +41,15 @@ pub enum Error {
         /// The type asked for.
         found: TensorType,
     },
+    /// The model file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// A step that does not fit what the backend was set up for.
     #[error("{0}")]
     Step(String),

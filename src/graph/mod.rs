@@ -11,8 +11,11 @@ mod error;
 mod step;
 
 mod bound;
+mod bytes;
 mod device;
 mod fill;
+mod import;
+mod load;
 mod memory;
 mod pattern;
 mod weights;
@@ -24,6 +27,7 @@ mod scratch;
 mod decode;
 mod prefill;
 mod profile;
+mod programs;
 
 mod backend;
 
@@ -31,5 +35,6 @@ pub use crate::vulkan::{Drill, Request};
 pub use backend::{Backend, Options, Source, scratch_bytes};
 pub use device::{Gpu, Setup};
 pub use error::Error;
+pub use load::{Loaded, Way};
 pub use profile::{KernelSpent, Spent};
 pub use step::{Chunk, Found, Kv, Row, Sieve};

@@ -1,9 +1,18 @@
-//! A line for whoever watches, said from deep inside: that something waits, or begins anew.
+//! A line for whoever watches, said from deep inside: that something takes long, waits, or begins anew.
 
 use std::fmt;
 use std::sync::Arc;
 
-type Listener = dyn Fn(&str) + Send + Sync;
+/// How a line is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Good to know.
+    Remark,
+    /// Something is not as it should be.
+    Warning,
+}
+
+type Listener = dyn Fn(Tone, &str) + Send + Sync;
 
 /// Where such lines go; nowhere by default. Clones say to the same place.
 #[derive(Clone, Default)]
@@ -11,14 +20,23 @@ pub struct Notice(Option<Arc<Listener>>);
 
 impl Notice {
     /// Lines go to `listener`, from whatever thread they are said.
-    pub fn to(listener: impl Fn(&str) + Send + Sync + 'static) -> Self {
+    pub fn to(listener: impl Fn(Tone, &str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(listener)))
     }
 
-    /// Says a line.
-    pub fn say(&self, line: &str) {
+    /// Says what is good to know.
+    pub fn remark(&self, line: &str) {
+        self.say(Tone::Remark, line);
+    }
+
+    /// Says what is not as it should be.
+    pub fn warn(&self, line: &str) {
+        self.say(Tone::Warning, line);
+    }
+
+    fn say(&self, tone: Tone, line: &str) {
         if let Some(listener) = &self.0 {
-            listener(line);
+            listener(tone, line);
         }
     }
 }
@@ -38,10 +56,10 @@ mod tests {
     fn clones_say_to_the_same_place() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&heard);
-        let notice = Notice::to(move |line| list.lock().unwrap().push(line.to_owned()));
-        notice.clone().say("a");
-        notice.say("b");
-        Notice::default().say("c");
-        assert_eq!(*heard.lock().unwrap(), ["a", "b"]);
+        let notice = Notice::to(move |tone, line| list.lock().unwrap().push((tone, line.len())));
+        notice.clone().remark("a");
+        notice.warn("bc");
+        Notice::default().warn("def");
+        assert_eq!(*heard.lock().unwrap(), [(Tone::Remark, 1), (Tone::Warning, 2)]);
     }
 }

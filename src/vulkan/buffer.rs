@@ -27,7 +27,6 @@ impl Buffer {
         name: &str,
         bytes: u64,
     ) -> Result<Self, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         assert!(bytes > 0, "a buffer has at least one byte: {name}");
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
@@ -49,10 +48,22 @@ impl Buffer {
                 return Err(e);
             }
         };
+        Self::bind(device, raw, name, size, place)
+    }
+
+    /// Binds a new buffer of `bytes` to memory that meets its requirements.
+    pub(super) fn bind(
+        device: &Arc<Device>,
+        raw: vk::Buffer,
+        name: &str,
+        bytes: u64,
+        place: Place,
+    ) -> Result<Self, Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let (memory, start) = place.memory();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let device = Arc::clone(device);
-        let buffer = Self { device, raw, id, bytes: size, name: name.to_owned(), place };
+        let buffer = Self { device, raw, id, bytes, name: name.to_owned(), place };
         // SAFETY: The place meets the buffer's requirements and belongs to it alone.
         unsafe { buffer.device.raw().bind_buffer_memory(raw, memory, start) }
             .map_err(api("vkBindBufferMemory"))?;

@@ -5,11 +5,13 @@ use super::drill::Drill;
 use super::entry::Instance;
 use super::error::{Error, api};
 use super::info::DeviceInfo;
+use super::pipeline::Compilations;
 use super::query::PhysicalDevice;
 use super::submit::Queue;
 use ash::vk;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +35,7 @@ pub struct Device {
     memory: vk::PhysicalDeviceMemoryProperties,
     queue_family: u32,
     drill: Arc<Drill>,
+    compilations: Compilations,
     raw: ash::Device,
     // Declared last: the instance must outlive the device.
     instance: Arc<Instance>,
@@ -62,8 +65,18 @@ impl Device {
         let cache = vk::PipelineCache::null();
         let queue_family = family;
         let drill = Arc::clone(&options.drill);
-        let mut device =
-            Self { info, caps, cache, names, memory, queue_family, drill, raw, instance };
+        let mut device = Self {
+            info,
+            caps,
+            cache,
+            names,
+            memory,
+            queue_family,
+            drill,
+            compilations: Compilations::default(),
+            raw,
+            instance,
+        };
         device.cache = device.new_cache(&options.pipeline_cache)?;
         let device = Arc::new(device);
         let queue = Queue::new(&device, family)?;
@@ -92,12 +105,39 @@ impl Device {
             .map_err(api("vkGetPipelineCacheData"))
     }
 
+    /// What the driver says about a loss, where it says anything.
+    pub(super) fn fault(&self) -> Option<String> {
+        if !self.caps.has(Ability::DeviceFault) {
+            return None;
+        }
+        let functions = ash::ext::device_fault::Device::new(self.instance.raw(), &self.raw);
+        // No room for addresses and binaries: the description alone is for people.
+        let mut counts = vk::DeviceFaultCountsEXT::default();
+        let mut info = vk::DeviceFaultInfoEXT::default();
+        let ask = functions.fp().get_device_fault_info_ext;
+        // SAFETY: The device has the extension and was lost; both structures outlive the call.
+        let answer = unsafe { ask(self.raw.handle(), &raw mut counts, &raw mut info) };
+        let is_told = matches!(answer, vk::Result::SUCCESS | vk::Result::INCOMPLETE);
+        let text = info.description_as_c_str().ok().filter(|_| is_told)?;
+        let text = text.to_string_lossy().trim().replace('\n', " ");
+        (!text.is_empty()).then_some(text)
+    }
+
     pub(super) fn raw(&self) -> &ash::Device {
         &self.raw
     }
 
     pub(super) fn cache(&self) -> vk::PipelineCache {
         self.cache
+    }
+
+    /// Waits until all pipelines are compiled, at most so long. How many have begun and are over.
+    pub fn await_pipelines(&self, most: Duration) -> (usize, usize) {
+        self.compilations.wait(most)
+    }
+
+    pub(super) fn compilations(&self) -> &Compilations {
+        &self.compilations
     }
 
     /// The failures that it pretends.
@@ -142,7 +182,7 @@ impl Drop for Device {
 }
 
 /// Extensions to switch on where the driver has them.
-const WANTED: [(&CStr, Option<Ability>); 6] = [
+const WANTED: [(&CStr, Option<Ability>); 7] = [
     (ash::khr::portability_subset::NAME, None),
     (ash::khr::cooperative_matrix::NAME, Some(Ability::Matrix)),
     // Never both.
@@ -150,6 +190,7 @@ const WANTED: [(&CStr, Option<Ability>); 6] = [
     (ash::ext::external_memory_host::NAME, Some(Ability::HostImport)),
     (ash::ext::memory_budget::NAME, Some(Ability::MemoryBudget)),
     (ash::ext::memory_priority::NAME, Some(Ability::MemoryPriority)),
+    (ash::ext::device_fault::NAME, Some(Ability::DeviceFault)),
 ];
 
 fn create(
@@ -195,6 +236,10 @@ fn create(
         .push_next(&mut f13);
     if caps.has(Ability::Matrix) || caps.has(Ability::Matrix8) {
         info = info.push_next(&mut matrix);
+    }
+    let mut fault = vk::PhysicalDeviceFaultFeaturesEXT::default().device_fault(true);
+    if caps.has(Ability::DeviceFault) {
+        info = info.push_next(&mut fault);
     }
     // SAFETY: Every pointer outlives the call; only features and extensions that the device reported
     // are switched on.

@@ -58,6 +58,9 @@ pub enum Error {
         /// The driver's answer.
         code: String,
     },
+    /// Memory of the host cannot be seen by the device in place.
+    #[error("cannot import host memory: {0}")]
+    Import(String),
     /// The pipeline cannot be built on this device, or the driver could not build it.
     #[error("cannot build the pipeline `{name}`: {why}")]
     Pipeline {
@@ -80,7 +83,7 @@ pub enum Error {
     Busy(String),
     /// The device is gone: a reset, a hang that the kernel ended, an unplugged card.
     #[error(
-        "the device was lost during `{label}` (submission {submitted}, {completed} completed)\nhint: the kernel's log says why (dmesg): a hang, a reset, a card that went away; try again, or run on the CPU with --cpu"
+        "the device was lost during `{label}` (submission {submitted}, {completed} completed){fault}\nhint: the kernel's log says why (dmesg): a hang, a reset, a card that went away; try again, or run on the CPU with --cpu"
     )]
     Lost {
         /// Label of the last submission.
@@ -89,6 +92,8 @@ pub enum Error {
         submitted: u64,
         /// The last number known to have completed.
         completed: u64,
+        /// What the driver says about it, behind a colon; often nothing.
+        fault: String,
     },
     /// Any other failed call.
     #[error("{call}: {code}")]

@@ -7,6 +7,7 @@ use super::error::Error;
 use super::free_list::FreeList;
 use crate::util::units::Bytes;
 use ash::vk::{self, MemoryPropertyFlags as P};
+use memmap2::Mmap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -163,6 +164,8 @@ pub(super) struct Block {
     mapped: Option<NonNull<u8>>,
     coherent: bool,
     free: Mutex<FreeList>,
+    /// What keeps imported pages alive.
+    owner: Option<Arc<Mmap>>,
 }
 
 // SAFETY: The pointer is to mapped device memory, which no thread owns; accesses go through
@@ -185,6 +188,7 @@ impl Block {
             mapped: None,
             coherent: flags.contains(P::HOST_COHERENT),
             free: Mutex::new(FreeList::new(bytes)),
+            owner: None,
         };
         if flags.contains(P::HOST_VISIBLE) {
             let all = vk::WHOLE_SIZE;
@@ -196,6 +200,31 @@ impl Block {
         Ok(block)
     }
 
+    /// Pages of a mapping, whole, as memory of the device.
+    pub(super) fn import(
+        device: &Arc<Device>,
+        kind: u32,
+        (pointer, bytes): (*mut u8, u64),
+        owner: Arc<Mmap>,
+    ) -> Result<Self, vk::Result> {
+        let mut host = vk::ImportMemoryHostPointerInfoEXT::default()
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT)
+            .host_pointer(pointer.cast());
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(bytes)
+            .memory_type_index(kind)
+            .push_next(&mut host);
+        // SAFETY: The pages belong to `owner`, which this block keeps; no command writes to them, since shaders
+        // declare what they import readonly, and copies only read it.
+        let memory = unsafe { device.raw().allocate_memory(&info, None) }?;
+        let mut free = FreeList::new(bytes);
+        free.take(bytes, 1).expect("all of it is free");
+        let device = Arc::clone(device);
+        // The host has the mapping itself.
+        let (mapped, coherent, free) = (None, true, Mutex::new(free));
+        Ok(Self { device, memory, kind, bytes, mapped, coherent, free, owner: Some(owner) })
+    }
+
     fn free(&self) -> std::sync::MutexGuard<'_, FreeList> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -205,7 +234,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: Buffers bound to it hold an `Arc` of the block, so none is left; freeing unmaps.
         unsafe { self.device.raw().free_memory(self.memory, None) };
-        self.device.drill().free(self.bytes);
+        if self.owner.is_none() {
+            self.device.drill().free(self.bytes);
+        }
     }
 }
 
@@ -217,6 +248,12 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// All of a block that is imported for one buffer.
+    pub(super) fn whole_of(block: Block) -> Self {
+        let bytes = block.bytes;
+        Self { block: Arc::new(block), start: 0, bytes }
+    }
+
     pub(super) fn memory(&self) -> (vk::DeviceMemory, u64) {
         (self.block.memory, self.start)
     }

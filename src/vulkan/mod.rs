@@ -21,6 +21,7 @@ mod device;
 mod drill;
 
 mod free_list;
+mod import;
 mod memory;
 
 mod buffer;
@@ -43,6 +44,7 @@ pub use device::{Device, Options};
 pub use drill::Drill;
 pub use entry::{Instance, Validation};
 pub use error::Error;
+pub use import::import;
 pub use info::{DeviceInfo, Kind};
 pub use memory::{Arena, Residence};
 pub use pipeline::{Binding, Pipeline, Program};

@@ -56,6 +56,8 @@ pub struct Queue {
     in_flight: VecDeque<(u64, Arc<Recorded>)>,
     pub(super) transfer: Option<Transfer>,
     lost: bool,
+    /// What the driver said about the loss.
+    fault: Option<String>,
 }
 
 /// How long a wait polls before it sleeps: a decode step is about as long as one wake-up is late.
@@ -82,6 +84,7 @@ impl Queue {
             in_flight: VecDeque::new(),
             transfer: None,
             lost: false,
+            fault: None,
         })
     }
 
@@ -212,6 +215,7 @@ impl Queue {
     fn failed(&mut self, call: &'static str, code: vk::Result) -> Error {
         if code == vk::Result::ERROR_DEVICE_LOST {
             self.lost = true;
+            self.fault = self.device.fault();
             return self.lost();
         }
         api(call)(code)
@@ -219,7 +223,8 @@ impl Queue {
 
     fn lost(&self) -> Error {
         let (submitted, label) = self.last.clone();
-        Error::Lost { label, submitted, completed: self.completed }
+        let fault = self.fault.as_ref().map_or_else(String::new, |text| format!(": {text}"));
+        Error::Lost { label, submitted, completed: self.completed, fault }
     }
 }
 

@@ -6,11 +6,12 @@
 
 mod build;
 mod kernels;
+mod pace;
 mod run;
 mod scratch;
 
 use build::{Chunks, record};
-use kernels::ChunkKernels;
-pub(super) use run::Prefill;
+pub(super) use kernels::ChunkKernels;
+pub(super) use run::{Prefill, sizes};
 use scratch::ChunkScratch;
 pub(super) use scratch::scratch_bytes;

@@ -7,6 +7,7 @@ use q36::model::{Model, SlotId};
 use q36::quant::TensorType;
 use q36::vulkan::{Error, Validation};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How the backend is set up.
 #[derive(Debug, Clone)]
@@ -58,6 +59,7 @@ impl Run {
             steering: None,
             drawable: vec![u64::MAX; model.shape.vocab.div_ceil(64)],
             profile: false,
+            load: graph::Way::Auto,
             notice: q36::util::notice::Notice::default(),
         };
         let mut backend =
@@ -87,6 +89,11 @@ impl Run {
         };
         let plan = Plan::new(&model.shape, model.file.tensor_bytes(), &request);
         (self.backend.allocated(), plan.on_device())
+    }
+
+    /// Changes how long a slice of a chunk may take.
+    pub(super) fn set_slice(&mut self, slice: Duration) {
+        self.backend.set_slice(slice);
     }
 
     pub(super) fn messages(&self) -> Vec<String> {
