@@ -190,7 +190,10 @@ cargo_tests() {
 check_skips() {
     column=2
     if [ -n "${Q36_FIXTURES:-}" ]; then column=3; fi
-    expected=$(awk -v suite="$1" -v column="$column" '$1 == suite { print $column }' "$ROOT/tests/skips.txt")
+    expected=$(expected_skips "$1" "$column")
+    if [ "$1" = vulkan ] && has_old_spirv_val; then
+        expected=$((${expected:-0} + $(expected_skips old-spirv-val "$column")))
+    fi
     found=$(wc -l <"$NOTES/$1.skips" | tr -d ' ')
     SKIPPED=$((SKIPPED + found))
     if [ "$found" -gt 0 ]; then sort "$NOTES/$1.skips" >&2; fi
@@ -198,6 +201,16 @@ check_skips() {
     say "suite $1: $found skips, tests/skips.txt expects ${expected:-0}"
     FAILED=$((FAILED + 1))
     return 1
+}
+
+expected_skips() {
+    awk -v suite="$1" -v column="$2" '$1 == suite { print $column }' "$ROOT/tests/skips.txt"
+}
+
+# Before 2023.3 it does not know cooperative matrices.
+has_old_spirv_val() {
+    version=$(spirv-val --version 2>/dev/null | sed -n 's/^SPIRV-Tools v\([0-9]*\)\.\([0-9]\).*/\1\2/p')
+    [ -n "$version" ] && [ "$version" -lt 20233 ]
 }
 
 # --- suites -------------------------------------------------------------------------------------

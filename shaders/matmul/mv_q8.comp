@@ -19,7 +19,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 
 #include "control.glsl"
-#include "gates.glsl"
+#include "logistic.glsl"
 #include "q8.glsl"
 #include "tree.glsl"
 

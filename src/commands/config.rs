@@ -6,7 +6,7 @@ use super::values::tensor_type;
 use crate::cli::engine::{EngineArgs, MAX_THREADS};
 use crate::cli::environment::Environment;
 use crate::cli::values;
-use crate::engine::{BackendChoice, Context, Locking, Options, lock};
+use crate::engine::{BackendChoice, Context, Drill, LoadWay, Locking, Options, lock};
 
 /// Resolves flags and environment for the model file `model`: one session, no snapshots, no steering.
 pub(super) fn engine_options(
@@ -41,6 +41,17 @@ pub(super) fn engine_options(
         quality: args.quality,
         warm: args.warm_weights,
         power: args.power,
+        load: match environment.debug.load {
+            Some("in-place") => LoadWay::InPlace,
+            Some("direct") => LoadWay::Direct,
+            Some("cached") => LoadWay::Cached,
+            _ => LoadWay::Auto,
+        },
+        drill: Drill {
+            lose: environment.debug.lose.clone(),
+            memory_bytes: environment.debug.memory_mib.map(|mib| mib.saturating_mul(1 << 20)),
+            lacks: environment.debug.lacks.clone(),
+        },
         locking: if args.no_lock { Locking::Never } else { Locking::WhenLarge(lock_file) },
         ..Options::new(model)
     }

@@ -1,14 +1,16 @@
 //! What a user sees while waiting, and Ctrl+C meanwhile: loading weights, processing a prompt.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
 use super::Context;
-use crate::engine::{BackendKind, ModelEngine, Prepared, SyncControl};
+use crate::engine::{BackendKind, LoadReport, ModelEngine, Prepared, SyncControl};
 use crate::term::status::{Loading, Prefill};
 use crate::term::{Class, Printer, width};
+use crate::util::notice::{Notice, Tone};
 use crate::util::signal::Interrupt;
+use crate::util::units::Bytes;
 
 /// Width of the terminal on stderr, if it is one.
 fn columns(context: &Context) -> Option<usize> {
@@ -29,6 +31,7 @@ pub(super) fn open(
         let text = "--warm-weights has no effect: the weights are copied to the device";
         printer.note(Class::Plain, text);
     }
+    let prepared = prepared.with_notice(notice(printer));
     let started = Instant::now();
     let mut status = Loading::new(columns(context), started.elapsed());
     let say = |text: Option<String>| {
@@ -47,8 +50,33 @@ pub(super) fn open(
         return Ok(None);
     }
     let engine = opened?;
-    say(status.finish(started.elapsed()));
+    let report = engine.load_report();
+    // Behind loading, programs are compiled: that is not its time.
+    let end = report.map_or_else(|| started.elapsed(), |r| Duration::from_secs_f64(r.seconds));
+    say(status.finish(end, &report.map_or_else(String::new, |r| how(&r))));
     Ok(Some(engine))
+}
+
+/// Which way weights were loaded.
+fn how(report: &LoadReport) -> String {
+    match report.in_place {
+        0 => format!(" {}", report.how),
+        bytes => format!(" {}, {} left in the mapped file", report.how, Bytes(bytes)),
+    }
+}
+
+/// What the engine says meanwhile. On a terminal something may stand in the line already.
+fn notice(printer: &Printer) -> Notice {
+    let printer = printer.clone();
+    Notice::to(move |tone, line| {
+        if printer.stderr_is_terminal() && !(tone == Tone::Remark && printer.is_quiet()) {
+            printer.raw_message("\n");
+        }
+        match tone {
+            Tone::Remark => printer.note(Class::Plain, line),
+            Tone::Warning => printer.warning(line),
+        }
+    })
 }
 
 /// Turns progress of prompts into status lines and Ctrl+C into cancellation.

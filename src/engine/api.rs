@@ -13,6 +13,7 @@ use crate::engine::sample::{Sampler, SamplerParams};
 use crate::model::memory::Plan;
 use crate::quant::TensorType;
 use crate::tokenizer::{TokenId, Tokenizer};
+use crate::util::units::Bytes;
 
 /// Names a session of one engine; never reused by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +67,21 @@ pub struct Info {
     pub vocab: usize,
     /// Memory by purpose.
     pub plan: Plan,
+    /// What the device can give, when one computes.
+    pub device_usable: Option<Bytes>,
+}
+
+/// How the weights of a device were loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Where the copied weights came from, in words that follow a rate.
+    pub how: &'static str,
+    /// Bytes of all weights.
+    pub bytes: u64,
+    /// Those of them that were left in the mapped file.
+    pub in_place: u64,
+    /// Seconds it took.
+    pub seconds: f64,
 }
 
 /// What a device spent its time on.

@@ -69,6 +69,21 @@ impl Backend {
         }
     }
 
+    /// After a lost device: opens it again, with the weights and nothing else.
+    pub(super) fn rebuild(&mut self) -> Result<(), super::Error> {
+        match self {
+            Self::Cpu(_) => Ok(()),
+            Self::Gpu(gpu) => gpu.rebuild(),
+        }
+    }
+
+    /// Counts the device as lost.
+    pub(super) fn forsake(&mut self) {
+        if let Self::Gpu(gpu) = self {
+            gpu.forsake();
+        }
+    }
+
     /// Makes a slot that of an empty sequence.
     pub(super) fn reset_slot(&mut self, slot: SlotId) -> Result<(), super::Error> {
         match self {

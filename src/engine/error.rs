@@ -37,6 +37,9 @@ pub enum Error {
     /// The Vulkan backend failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The device was lost, and could not take over where it stopped.
+    #[error("cannot go on after the device was lost")]
+    Recovery(#[source] Box<Error>),
     /// A context above what the model was made for.
     #[error(
         "--ctx {} exceeds the model's context length of {}\nhint: use a smaller --ctx, or --ctx-force to try anyway",
@@ -124,4 +127,11 @@ pub enum Error {
         /// Slots of the arena.
         slots: usize,
     },
+}
+
+impl Error {
+    /// Whether the device was lost: what it held has to be made anew.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_lost())
+    }
 }

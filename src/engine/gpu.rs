@@ -3,10 +3,13 @@
 use super::backend::{Chunk, Held, Outcome, Row};
 use super::open::{Origin, Settings};
 use super::sample::{Sampler, SamplerParams, Shortlist};
-use super::{Error, KernelTime, Options, Phase, Profile, steering};
-use crate::graph::{self, Found, Gpu, Request, Sieve, Spent};
+use super::{Error, KernelTime, LoadReport, LoadWay, Options, Phase, Profile, steering};
+use crate::graph::{self, Drill, Found, Gpu, Request, Sieve, Spent};
+use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId};
 use crate::tokenizer::TokenId;
+use crate::util::units::Bytes;
+use std::sync::Arc;
 
 pub use crate::graph::Error as DeviceError;
 pub(super) use crate::graph::Kv;
@@ -23,7 +26,10 @@ impl Wanted {
 }
 
 /// A device, open, with nothing on it.
-pub(super) struct Device(Gpu);
+pub(super) struct Device {
+    gpu: Gpu,
+    setup: graph::Setup,
+}
 
 impl Device {
     /// Opens the best device for these options, or the one they name. Only a real GPU unless one was
@@ -35,69 +41,145 @@ impl Device {
             (None, true) => Request::Any,
             (None, false) => Request::Gpu,
         };
+        let super::Drill { lose, memory_bytes, lacks } = options.drill.clone();
         let setup = graph::Setup {
             needed_bytes,
             off: options.device_off.clone(),
             cache_dir: options.cache_dir.clone(),
+            drill: Arc::new(Drill::new(lose, memory_bytes, lacks)),
         };
-        Ok(Self(Gpu::open(request, setup)?))
+        Ok(Self { gpu: Gpu::open(request, setup.clone())?, setup })
     }
 
     pub(super) fn describe(&self) -> String {
-        self.0.describe()
+        self.gpu.describe()
     }
 
     pub(super) fn default_chunk(&self) -> usize {
-        self.0.default_chunk()
+        self.gpu.default_chunk()
     }
 
     pub(super) fn scratch_bytes(&self, shape: &Shape, options: &Options, chunk: usize) -> u64 {
-        graph::scratch_bytes(shape, self.0.caps(), chunk, options.sessions, options.quality)
+        graph::scratch_bytes(shape, self.gpu.caps(), chunk, options.sessions, options.quality)
+    }
+
+    pub(super) fn usable(&self) -> Bytes {
+        self.gpu.usable()
+    }
+
+    /// Refuses what does not fit.
+    pub(super) fn check_room(
+        &self,
+        shape: &Shape,
+        weights: u64,
+        request: &Needs,
+    ) -> Result<(), Error> {
+        Ok(self.gpu.check_room(shape, weights, request)?)
     }
 
     /// Loads the model.
     pub(super) fn open(
         self,
-        origin: &Origin,
+        origin: &Arc<Origin>,
         settings: &Settings<'_>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Backend, Error> {
         let Settings { info, options, drawable } = settings;
-        let source = match origin {
-            Origin::File(model) => graph::Source::File(model),
-            Origin::Random { shape, weights } => graph::Source::Random(shape, weights),
-        };
-        let backend = graph::Backend::new(
-            self.0,
-            source,
-            graph::Options {
-                kv_k: info.kv_k,
-                kv_v: info.kv_v,
-                ctx: info.ctx_tokens,
-                sessions: options.sessions,
-                slots: options.slots(),
-                quality: options.quality,
-                chunk: info.chunk_tokens,
-                steering: steering::read(options.steering.as_ref(), origin.shape())?,
-                drawable: drawable.words().to_vec(),
-                profile: options.profile,
+        let options = graph::Options {
+            kv_k: info.kv_k,
+            kv_v: info.kv_v,
+            ctx: info.ctx_tokens,
+            sessions: options.sessions,
+            slots: options.slots(),
+            quality: options.quality,
+            chunk: info.chunk_tokens,
+            steering: steering::read(options.steering.as_ref(), origin.shape())?,
+            drawable: drawable.words().to_vec(),
+            profile: options.profile,
+            load: match options.load {
+                LoadWay::Auto => graph::Way::Auto,
+                LoadWay::InPlace => graph::Way::InPlace,
+                LoadWay::Direct => graph::Way::Direct,
+                LoadWay::Cached => graph::Way::Cached,
             },
-            progress,
-        )?;
-        Ok(Backend(backend))
+            notice: options.notice.clone(),
+        };
+        let uuid = self.gpu.uuid().to_owned();
+        let (origin, setup) = (Arc::clone(origin), self.setup);
+        let mut backend = Backend { live: None, origin, setup, uuid, options };
+        backend.load(self.gpu, progress)?;
+        Ok(backend)
     }
 }
 
-/// The model on the device.
-pub(super) struct Backend(graph::Backend);
+/// The model on the device, and what it takes to put it there again.
+pub(super) struct Backend {
+    /// Nothing after the device was lost and before it is back.
+    live: Option<graph::Backend>,
+    origin: Arc<Origin>,
+    setup: graph::Setup,
+    uuid: String,
+    options: graph::Options,
+}
 
 impl Backend {
+    fn load(&mut self, gpu: Gpu, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<(), Error> {
+        let source = match &*self.origin {
+            Origin::File(model) => graph::Source::File(model),
+            Origin::Random { shape, weights } => graph::Source::Random(shape, weights),
+        };
+        self.live = Some(graph::Backend::new(gpu, source, self.options.clone(), progress)?);
+        Ok(())
+    }
+
+    /// Lets go of everything on the device. Only [`Backend::rebuild`] brings it back.
+    pub(super) fn forsake(&mut self) {
+        self.live = None;
+    }
+
+    /// Opens the same device again and loads it, with empty caches and states.
+    pub(super) fn rebuild(&mut self) -> Result<(), Error> {
+        // What was lost still holds its memory.
+        self.forsake();
+        let gpu = Gpu::open(Request::Named(&self.uuid), self.setup.clone())?;
+        self.load(gpu, &mut |_, _| true)
+    }
+
+    pub(super) fn load_report(&self) -> Option<LoadReport> {
+        let loaded = self.live.as_ref()?.loaded();
+        Some(LoadReport {
+            how: loaded.how,
+            bytes: loaded.bytes,
+            in_place: loaded.in_place,
+            seconds: loaded.time.as_secs_f64(),
+        })
+    }
+
+    /// Bytes a second of plain copying from the page cache to the device.
+    pub(super) fn copy_rate(&mut self) -> Result<Option<f64>, Error> {
+        match &*Arc::clone(&self.origin) {
+            Origin::File(model) => Ok(self.live()?.copy_rate(model)?),
+            Origin::Random { .. } => Ok(None),
+        }
+    }
+
+    /// For tests.
+    pub(super) fn pretend_lost_after(&mut self, submissions: &[u64]) {
+        if let Some(live) = &mut self.live {
+            live.pretend_lost_after(submissions);
+        }
+    }
+
+    fn live(&mut self) -> Result<&mut graph::Backend, DeviceError> {
+        self.live.as_mut().ok_or(DeviceError::Gone)
+    }
+
     pub(super) fn new_kv(&mut self) -> Result<Kv, Error> {
-        Ok(self.0.new_kv()?)
+        Ok(self.live()?.new_kv()?)
     }
 
     pub(super) fn reset_slot(&mut self, slot: SlotId) -> Result<(), Error> {
-        Ok(self.0.reset_slot(slot)?)
+        Ok(self.live()?.reset_slot(slot)?)
     }
 
     pub(super) fn chunk(&mut self, kv: &mut Kv, chunk: &Chunk<'_>) -> Result<Outcome, Error> {
@@ -109,7 +191,7 @@ impl Backend {
             logits: chunk.logits,
             cancelled: chunk.cancelled,
         };
-        match self.0.chunk(kv, &step) {
+        match self.live()?.chunk(kv, &step) {
             Ok(found) => Ok(Outcome::Done(found.map_or(Held::Nothing, held))),
             Err(graph::Error::Cancelled) => Ok(Outcome::Cancelled),
             Err(error) => Err(error.into()),
@@ -117,7 +199,7 @@ impl Backend {
     }
 
     pub(super) fn batch(&self) -> usize {
-        self.0.batch()
+        self.live.as_ref().map_or(1, graph::Backend::batch)
     }
 
     pub(super) fn rows(&mut self, rows: &mut [Row<'_>]) -> Result<Vec<Held>, Error> {
@@ -137,16 +219,16 @@ impl Backend {
                 }
             })
             .collect();
-        Ok(self.0.rows(&rows)?.into_iter().map(held).collect())
+        Ok(self.live()?.rows(&rows)?.into_iter().map(held).collect())
     }
 
     pub(super) fn logits(&mut self, kv: &Kv) -> Result<Vec<f32>, Error> {
-        Ok(self.0.logits(kv)?)
+        Ok(self.live()?.logits(kv)?)
     }
 
     /// What the device spent its time on, when it was opened to tell.
     pub(super) fn profile(&mut self) -> Option<Profile> {
-        let phases = self.0.profile()?;
+        let phases = self.live.as_mut()?.profile()?;
         Some(Profile { phases: phases.iter().map(phase).collect() })
     }
 }

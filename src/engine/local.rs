@@ -16,6 +16,7 @@ use super::{
 };
 use crate::model::SlotId;
 use crate::tokenizer::{TokenId, Tokenizer};
+use crate::util::notice::Notice;
 
 /// A model that is open on this machine. [`super::Prepared::open`] makes it.
 pub struct ModelEngine {
@@ -27,6 +28,8 @@ pub struct ModelEngine {
     /// Slots that snapshots may hold; the rest belong to sessions and the open step.
     pub(super) snapshot_slots: usize,
     pub(super) power: u8,
+    /// Hears of a lost device.
+    pub(super) notice: Notice,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) next_session: u32,
     pub(super) next_snapshot: u64,
@@ -41,7 +44,7 @@ impl std::fmt::Debug for ModelEngine {
 }
 
 /// How a step ended.
-enum Ended {
+pub(super) enum Ended {
     Done,
     /// Early, because its caller asked for it.
     Cancelled,
@@ -68,7 +71,7 @@ impl ModelEngine {
     ///
     /// A chunk of a prompt is written to another slot than it reads, so that abandoning it costs
     /// nothing. A single token is evaluated in place unless somebody else holds the slot.
-    fn step(
+    pub(super) fn step_once(
         &mut self,
         id: SessionId,
         tokens: &[TokenId],
@@ -113,19 +116,20 @@ impl ModelEngine {
     fn failed(&mut self, steps: &[(SessionId, SlotId)], error: Error) -> Error {
         for &(id, target) in steps {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            if session.slot == target {
+            if session.slot != target {
+                self.book.release(target);
+            } else if !error.is_lost() {
+                // After a loss the tokens are evaluated again, so nothing of them is in doubt.
                 session.clear(&mut self.book);
                 // When that fails too the device is gone, and the first error says so.
                 let _ = self.backend.reset_slot(target);
-            } else {
-                self.book.release(target);
             }
         }
         error
     }
 
     /// One token each of some sessions, in one step of the backend.
-    fn rows(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error> {
+    pub(super) fn rows_once(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error> {
         let mut targets = Vec::with_capacity(steps.len());
         for &(id, _) in steps {
             match self.target(id, true) {
@@ -190,7 +194,7 @@ impl Engine for ModelEngine {
             return Err(Error::NoSlot { slots: self.slots });
         }
         let slot = self.book.acquire().ok_or(Error::NoSlot { slots: self.slots })?;
-        self.backend.reset_slot(slot)?;
+        self.reset_slot(slot)?;
         let kv = match self.backend.new_kv() {
             Ok(kv) => kv,
             Err(error) => {
@@ -284,9 +288,11 @@ impl Engine for ModelEngine {
     }
 
     fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error> {
-        let Some(session) = self.sessions.get_mut(&id) else { return Ok(None) };
-        self.backend.fetch(&session.kv, &mut session.logits)?;
-        Ok(session.logits.row())
+        if !self.sessions.contains_key(&id) {
+            return Ok(None);
+        }
+        self.fetch(id)?;
+        Ok(self.session(id)?.logits.row())
     }
 
     fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error> {
@@ -296,7 +302,8 @@ impl Engine for ModelEngine {
         {
             return Ok(token);
         }
-        self.backend.fetch(&session.kv, &mut session.logits)?;
+        self.fetch(id)?;
+        let session = self.session(id)?;
         let row = session.logits.row().ok_or(Error::NoState(id.0))?;
         sampler.sample(row, self.tokenizer.drawable()).map_err(|NonFinite { rows }| {
             Error::NoFiniteLogit { rows, position: session.tokens().len() }
@@ -343,7 +350,8 @@ impl Engine for ModelEngine {
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
         if !session.tokens().is_empty() {
             session.clear(&mut self.book);
-            self.backend.reset_slot(session.slot)?;
+            let slot = session.slot;
+            self.reset_slot(slot)?;
         }
         Ok(())
     }

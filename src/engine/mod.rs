@@ -20,6 +20,7 @@ pub mod lock;
 mod open;
 mod options;
 mod power;
+mod recover;
 pub mod sample;
 mod session;
 mod slots;
@@ -27,11 +28,13 @@ mod steering;
 mod sync;
 
 pub use api::{
-    BackendKind, Engine, Info, KernelTime, Miss, Phase, Profile, Reuse, SessionId, SnapshotId,
-    SyncControl, SyncReport, Unattended,
+    BackendKind, Engine, Info, KernelTime, LoadReport, Miss, Phase, Profile, Reuse, SessionId,
+    SnapshotId, SyncControl, SyncReport, Unattended,
 };
 pub use error::{Error, SteeringProblem};
 pub use gpu::DeviceError;
 pub use local::ModelEngine;
 pub use open::{Prepared, default_threads, tokenizer_of};
-pub use options::{BackendChoice, Context, DEFAULT_CTX_TOKENS, Locking, Options, SteeringChoice};
+pub use options::{
+    BackendChoice, Context, DEFAULT_CTX_TOKENS, Drill, LoadWay, Locking, Options, SteeringChoice,
+};

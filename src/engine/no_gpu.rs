@@ -2,14 +2,23 @@
 
 use super::backend::{Chunk, Held, Outcome, Row};
 use super::sample::{SamplerParams, Shortlist};
-use super::{Error, Options};
+use super::{Error, LoadReport, Options};
+use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId};
+use crate::util::units::Bytes;
 use std::convert::Infallible;
 
 /// Never happens.
 #[derive(Debug, thiserror::Error)]
 #[error("no Vulkan")]
 pub struct DeviceError(Infallible);
+
+impl DeviceError {
+    /// Never asked.
+    pub fn is_lost(&self) -> bool {
+        match self.0 {}
+    }
+}
 
 /// Never made.
 pub(super) struct Backend(Infallible);
@@ -52,9 +61,22 @@ impl Device {
         match self.0 {}
     }
 
+    pub(super) fn usable(&self) -> Bytes {
+        match self.0 {}
+    }
+
+    pub(super) fn check_room(
+        &self,
+        _shape: &Shape,
+        _weights: u64,
+        _request: &Needs,
+    ) -> Result<(), Error> {
+        match self.0 {}
+    }
+
     pub(super) fn open(
         self,
-        _origin: &super::open::Origin,
+        _origin: &std::sync::Arc<super::open::Origin>,
         settings: &super::open::Settings<'_>,
         _progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Backend, Error> {
@@ -65,6 +87,26 @@ impl Device {
 }
 
 impl Backend {
+    pub(super) fn forsake(&mut self) {
+        match self.0 {}
+    }
+
+    pub(super) fn rebuild(&mut self) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn load_report(&self) -> Option<LoadReport> {
+        match self.0 {}
+    }
+
+    pub(super) fn copy_rate(&mut self) -> Result<Option<f64>, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn pretend_lost_after(&mut self, _submissions: &[u64]) {
+        match self.0 {}
+    }
+
     pub(super) fn new_kv(&mut self) -> Result<Kv, Error> {
         match self.0 {}
     }

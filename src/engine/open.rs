@@ -13,6 +13,7 @@ use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, Weights};
 use crate::quant::TensorType;
 use crate::tokenizer::{TokenMask, Tokenizer, VocabSource};
+use crate::util::notice::Notice;
 
 /// What was decided before anything large was allocated.
 pub struct Prepared {
@@ -116,6 +117,12 @@ impl Prepared {
             slots: options.slots(),
             scratch_bytes,
         };
+        if let (Some(candidate), true) = (&device, options.may_use_cpu())
+            && let Err(why) = candidate.check_room(shape, origin.weight_bytes(), &request)
+        {
+            notes.push(on_the_cpu(&why));
+            return Self::resolve(options, origin, None, notes);
+        }
         let info = Info {
             model: options.model.clone(),
             backend: if device.is_some() { BackendKind::Vulkan } else { BackendKind::Cpu },
@@ -128,6 +135,7 @@ impl Prepared {
             quant_bits: origin.expert_bits(),
             vocab: shape.vocab,
             plan: Plan::new(shape, origin.weight_bytes(), &request),
+            device_usable: device.as_ref().map(gpu::Device::usable),
         };
         Ok(Self { origin, options, info, device, notes })
     }
@@ -164,6 +172,13 @@ impl Prepared {
         }
     }
 
+    /// Sends lines about what happens while the engine works to `notice`.
+    #[must_use]
+    pub fn with_notice(mut self, notice: Notice) -> Self {
+        self.options.notice = notice;
+        self
+    }
+
     /// One line for each decision that the user did not make.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -190,14 +205,15 @@ impl Prepared {
             Locking::Never => None,
         };
         let tokenizer = origin.tokenizer()?;
-        let backend = match (device, origin) {
-            (Some(device), origin) => {
+        let origin = Arc::new(origin);
+        let backend = match (device, &*origin) {
+            (Some(device), _) => {
                 let drawable = tokenizer.drawable();
                 let settings = Settings { info: &info, options: &options, drawable };
                 Backend::Gpu(Box::new(device.open(&origin, &settings, loaded)?))
             }
             (None, Origin::File(model)) => {
-                Backend::Cpu(Box::new(open_cpu(model, &info, &options, loaded)?))
+                Backend::Cpu(Box::new(open_cpu(Arc::clone(model), &info, &options, loaded)?))
             }
             (None, Origin::Random { .. }) => unreachable!("random weights are made on a device"),
         };
@@ -209,6 +225,7 @@ impl Prepared {
             slots: options.slots(),
             snapshot_slots: options.snapshots,
             power: options.power,
+            notice: options.notice,
             sessions: BTreeMap::new(),
             next_session: 0,
             next_snapshot: 0,
@@ -261,19 +278,23 @@ fn choose_device(
     match options.backend {
         BackendChoice::Cpu => Ok(None),
         BackendChoice::Vulkan => gpu::Device::choose(options, weight_bytes).map(Some),
-        BackendChoice::Auto if options.device.is_some() => {
+        BackendChoice::Auto if !options.may_use_cpu() => {
             gpu::Device::choose(options, weight_bytes).map(Some)
         }
         BackendChoice::Auto => match gpu::Device::choose(options, weight_bytes) {
             Ok(device) => Ok(Some(device)),
             Err(why) => {
-                let why = why.to_string();
-                let why = why.lines().next().unwrap_or_default();
-                notes.push(format!("running on the CPU: {why}"));
+                notes.push(on_the_cpu(&why));
                 Ok(None)
             }
         },
     }
+}
+
+/// The note that a device was not taken.
+fn on_the_cpu(why: &Error) -> String {
+    let why = why.to_string();
+    format!("running on the CPU: {}", why.lines().next().unwrap_or_default())
 }
 
 fn choose_context(asked: Context, limit: usize, notes: &mut Vec<String>) -> Result<usize, Error> {

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use crate::quant::TensorType;
+use crate::util::notice::Notice;
 
 /// Context used when none is asked for, in tokens.
 pub const DEFAULT_CTX_TOKENS: usize = 32_768;
@@ -57,6 +58,31 @@ pub enum Locking {
     Never,
 }
 
+/// How weights get to a Vulkan device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadWay {
+    /// As suits device and machine.
+    #[default]
+    Auto,
+    /// What can stay in the mapped file stays there.
+    InPlace,
+    /// Past the page cache.
+    Direct,
+    /// Through the page cache.
+    Cached,
+}
+
+/// Failures of the Vulkan device to pretend, for trying out what happens then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drill {
+    /// Numbers of submissions, counted from 1, at which the device is lost.
+    pub lose: Vec<u64>,
+    /// Where its memory ends.
+    pub memory_bytes: Option<u64>,
+    /// Required features that it is not to have.
+    pub lacks: Vec<&'static str>,
+}
+
 /// Everything an engine is opened with.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -96,6 +122,12 @@ pub struct Options {
     pub steering: Option<SteeringChoice>,
     /// Whether to take the instance lock.
     pub locking: Locking,
+    /// How weights get to a device.
+    pub load: LoadWay,
+    /// Failures to pretend.
+    pub drill: Drill,
+    /// Hears what happens meanwhile: that the device is late, or was lost and is loaded again.
+    pub notice: Notice,
 }
 
 impl Options {
@@ -120,7 +152,15 @@ impl Options {
             snapshots: 0,
             steering: None,
             locking: Locking::Never,
+            load: LoadWay::Auto,
+            drill: Drill::default(),
+            notice: Notice::default(),
         }
+    }
+
+    /// Whether the CPU may stand in for a device that cannot be used.
+    pub(super) fn may_use_cpu(&self) -> bool {
+        self.backend == BackendChoice::Auto && self.device.is_none()
     }
 
     /// State slots the engine needs: one a session, one for the open step, one a snapshot.

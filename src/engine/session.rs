@@ -57,6 +57,18 @@ impl Session {
         self.snapshots.iter().map(|s| s.slot)
     }
 
+    /// Positions whose state some slot holds, the remembered ones and the present one, in order; none of an empty
+    /// session.
+    pub(super) fn stations(&self) -> Vec<(usize, SlotId)> {
+        let mut all: Vec<_> = self.snapshots.iter().map(|s| (s.pos, s.slot)).collect();
+        if !self.tokens.is_empty() {
+            all.push((self.tokens.len(), self.slot));
+        }
+        all.sort_by_key(|&(pos, slot)| (pos, slot.0));
+        all.dedup();
+        all
+    }
+
     /// Adopts the outcome of a step: `slot` is held by the session from now on, and `new` tokens are
     /// committed.
     pub(super) fn commit(

@@ -3,25 +3,26 @@
 use super::caches::{KvCache, States};
 use super::decode::{Builder, Parts};
 use super::device::Gpu;
-use super::fill::{Fill, FromFile, Progress};
+use super::fill::Progress;
 use super::kernels::{Class, Dims, Shared};
-use super::pattern::Patterns;
+use super::load::{self, Loaded, STAGE_BYTES, Way, copy_rate, load};
 use super::prefill::{self, Prefill};
 use super::profile::{Meter, Spent};
+use super::programs::{self, Programs, batches, mode};
 use super::scratch::{HostArenas, Rows, SamplingBuffers};
 use super::step::{Chunk, Found, Kv, Places, Row};
-use super::weights::DeviceWeights;
 use super::{Error, Sieve};
 use crate::kernels::attention::span;
-use crate::kernels::control::{self, MAX_ROWS};
+use crate::kernels::control;
 use crate::kernels::gemm::Path;
 use crate::kernels::head::{RECORD_BYTES, Record};
 use crate::kernels::kv::{KvLayout, KvType};
-use crate::kernels::mode::Mode;
+use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, SlotId, Weights};
 use crate::ops::Steering;
 use crate::quant::TensorType;
-use crate::vulkan::{Arena, Caps, Patience, Recorded, Residence, Slice, Stage};
+use crate::util::notice::Notice;
+use crate::vulkan::{Arena, Caps, Patience, Recorded, Residence, Slice};
 use bytemuck::Zeroable as _;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,6 +50,10 @@ pub struct Options {
     pub drawable: Vec<u64>,
     /// Whether every kernel is timed.
     pub profile: bool,
+    /// How weights get to the device.
+    pub load: Way,
+    /// Hears when the device is late.
+    pub notice: Notice,
 }
 
 /// Where weights come from.
@@ -79,14 +84,12 @@ pub struct Backend {
     sampling: SamplingBuffers,
     classes: Vec<Ready>,
     prefill: Prefill,
+    loaded: Loaded,
     /// What steps and chunks spent their time on, when that is measured.
     decode_meter: Meter,
     prefill_meter: Meter,
 }
 
-/// Upload buffers of a load, and their size.
-const STAGES: usize = 6;
-const STAGE_BYTES: usize = 32 << 20;
 /// Blocks of an arena of weights or caches.
 const BLOCK_BYTES: u64 = 1 << 30;
 
@@ -103,17 +106,23 @@ impl Backend {
     ) -> Result<Self, Error> {
         let shape = source.shape().clone();
         let layout = layout(&shape, &options)?;
-        fits(&gpu, source.bytes(), &shape, &options)?;
+        let request = request(&gpu, &shape, &options);
+        gpu.check_room(&shape, source.bytes(), &request)?;
+        let plan = Plan::new(&shape, source.bytes(), &request);
         let dims = Dims::new(&shape, layout);
-        let arena = |name, bytes| Arena::new(&gpu.device, name, Residence::Device, bytes);
-        let [weight_arena, cache_arena] =
-            ["weights", "caches"].map(|name| arena(name, BLOCK_BYTES));
-        let scratch_arena = arena("scratch", 64 << 20);
+        let arena = |name, block_bytes, bytes| {
+            Arena::new(&gpu.device, name, Residence::Device, block_bytes).expecting(bytes)
+        };
+        let kept = if load::imports(options.load, &gpu) { source.expert_bytes() } else { 0 };
+        let weight_arena = arena("weights", BLOCK_BYTES, plan.weights - kept);
+        let cache_arena = arena("caches", BLOCK_BYTES, plan.kv() + plan.state());
+        let scratch_arena = arena("scratch", 64 << 20, plan.scratch);
         let host = HostArenas {
             up: Arena::new(&gpu.device, "mailboxes", Residence::Upload, 1 << 20),
             down: Arena::new(&gpu.device, "results", Residence::Readback, 1 << 20),
         };
-        let weights = load(&mut gpu, source, &weight_arena, progress)?;
+        let (weights, loaded) =
+            load(&mut gpu, source, &weight_arena, (options.load, STAGE_BYTES), progress)?;
         let kv_layers = shape.attention_layers();
         let (sessions, ctx) = (options.sessions, options.ctx);
         let kv = KvCache::new(kv_layers, &cache_arena, &layout, sessions, ctx)?;
@@ -133,6 +142,9 @@ impl Backend {
             (&shape, &dims),
             (&weights, ctx, steering),
         )?;
+        let Programs { rows: programs, chunks, last_row } =
+            Programs::new(&gpu, &dims, &weights, &options)?;
+        programs::finish(&gpu, &options, (source.bytes(), progress))?;
         let parts = Parts {
             shape: &shape,
             weights: &weights,
@@ -143,14 +155,7 @@ impl Backend {
             storage_bytes: gpu.caps().limits.storage_bytes,
         };
         let mut classes = Vec::new();
-        for batch in batches(sessions) {
-            let class = Class::new(
-                &gpu.device,
-                (batch, mode(options.quality)),
-                &dims,
-                &weights,
-                steering.is_some(),
-            )?;
+        for class in programs {
             let arenas = (&scratch_arena, &host);
             let rows = Rows::new(arenas, &dims, &class, (&shared, &weights))?;
             let graph = Builder::step(&parts, &class, &rows);
@@ -166,7 +171,8 @@ impl Backend {
             (&scratch_arena, &host),
             &parts,
             (&dims, &classes[0].class, &classes[0].rows),
-            &options,
+            (chunks, &last_row),
+            options.profile,
         )?;
         gpu.save_pipelines();
         let places = Places::new(sessions);
@@ -181,6 +187,7 @@ impl Backend {
             sampling,
             classes,
             prefill,
+            loaded,
             decode_meter: Meter::new("decode"),
             prefill_meter: Meter::new("prefill"),
         })
@@ -203,6 +210,38 @@ impl Backend {
     /// The most rows of [`Backend::rows`].
     pub fn batch(&self) -> usize {
         self.classes.iter().map(|ready| ready.class.batch as usize).max().unwrap_or(1)
+    }
+
+    /// How the weights were loaded.
+    pub fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// Bytes a second of plain copying from the page cache to the device, to compare a load with; `None` where the
+    /// model is no file.
+    ///
+    /// # Errors
+    /// When the file or the device fails.
+    pub fn copy_rate(&mut self, model: &Model) -> Result<Option<f64>, Error> {
+        copy_rate(&mut self.gpu, model)
+    }
+
+    /// Changes how long a slice of a chunk may take. For tests.
+    #[doc(hidden)]
+    pub fn set_slice(&mut self, slice: std::time::Duration) {
+        self.prefill.set_slice(slice);
+    }
+
+    /// Makes the device seem lost after so many more submissions. For tests.
+    #[doc(hidden)]
+    pub fn pretend_lost_after(&mut self, submissions: &[u64]) {
+        self.gpu.queue.pretend_lost_after(submissions);
+    }
+
+    /// Bytes of device memory that the drill of its setup has seen allocated. For tests.
+    #[doc(hidden)]
+    pub fn allocated(&self) -> u64 {
+        self.gpu.device.drill().allocated()
     }
 
     /// The device.
@@ -231,7 +270,10 @@ impl Backend {
         ready.rows.mailbox.buffer.write(ready.rows.mailbox.offset, bytemuck::cast_slice(&records));
         let step = Arc::clone(&ready.step);
         let begin = Instant::now();
-        self.gpu.queue.run(&step, &Patience::default())?;
+        let on_late = |text: &str| self.options.notice.warn(text);
+        let patience =
+            Patience { expected: self.gpu.slice(), on_late: &on_late, cancelled: &|| false };
+        self.gpu.queue.run(&step, &patience)?;
         if self.options.profile {
             self.decode_meter.run(begin.elapsed());
             self.decode_meter.add(&step)?;
@@ -283,7 +325,7 @@ impl Backend {
             ..self.record(&row, self.shared.attention.splits())
         };
         let begin = Instant::now();
-        self.prefill.run(&mut self.gpu.queue, &record, chunk)?;
+        self.prefill.run(&mut self.gpu, &record, chunk, &self.options.notice)?;
         if self.options.profile {
             self.prefill_meter.run(begin.elapsed());
             self.prefill.add_to(&mut self.prefill_meter, chunk.tokens.len())?;
@@ -292,7 +334,7 @@ impl Backend {
             return Ok(None);
         }
         let last = chunk.pos + chunk.tokens.len() - 1;
-        self.prefill.head(&mut self.gpu.queue)?;
+        self.prefill.head(&mut self.gpu, &self.options.notice)?;
         found(&self.prefill.records, 0, &Row { pos: last, ..row }).map(Some)
     }
 
@@ -336,18 +378,31 @@ impl Backend {
 }
 
 impl Source<'_> {
-    fn shape(&self) -> &Shape {
+    pub(super) fn shape(&self) -> &Shape {
         match self {
             Self::File(model) => &model.shape,
             Self::Random(shape, _) => shape,
         }
     }
 
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::File(model) => model.file.tensor_bytes(),
             Self::Random(_, weights) => weights.bytes(),
         }
+    }
+}
+
+impl Source<'_> {
+    /// Bytes of the routed experts.
+    fn expert_bytes(&self) -> u64 {
+        let weights = match self {
+            Self::File(model) => &model.weights,
+            Self::Random(_, weights) => weights,
+        };
+        let moe = weights.layers.iter().map(|layer| &layer.moe);
+        let banks = moe.flat_map(|moe| [&moe.gate, &moe.up, &moe.down]);
+        banks.map(|bank| (bank.expert_bytes * bank.count) as u64).sum()
     }
 }
 
@@ -365,31 +420,6 @@ impl SamplingBuffers {
     }
 }
 
-fn load(
-    gpu: &mut Gpu,
-    source: Source<'_>,
-    arena: &Arena,
-    progress: &mut Progress<'_>,
-) -> Result<DeviceWeights, Error> {
-    match source {
-        Source::File(model) => {
-            let stage = Stage::new(&gpu.device, STAGES, STAGE_BYTES)?;
-            let (done, total) = (0, source.bytes());
-            let queue = &mut gpu.queue;
-            let mut fill = Fill::File(FromFile { model, queue, stage, progress, done, total });
-            let weights = DeviceWeights::load(&model.shape, &model.weights, arena, &mut fill)?;
-            let Fill::File(mut file) = fill else { unreachable!("made above") };
-            file.stage.finish(file.queue)?;
-            Ok(weights)
-        }
-        Source::Random(shape, weights) => {
-            let patterns = Arena::new(&gpu.device, "patterns", Residence::Device, 32 << 20);
-            let mut fill = Fill::Random(Patterns::new(&mut gpu.queue, &patterns));
-            DeviceWeights::load(shape, weights, arena, &mut fill)
-        }
-    }
-}
-
 fn layout(shape: &Shape, options: &Options) -> Result<KvLayout, Error> {
     let kind = |which, ty| KvType::from_tensor(ty).ok_or(Error::KvType { which, found: ty });
     Ok(KvLayout {
@@ -397,12 +427,6 @@ fn layout(shape: &Shape, options: &Options) -> Result<KvLayout, Error> {
         values: kind("V", options.kv_v)?,
         kv_heads: shape.kv_heads,
     })
-}
-
-/// Classes of row counts for so many sessions.
-fn batches(sessions: usize) -> impl Iterator<Item = u32> {
-    let most = sessions.next_power_of_two().min(MAX_ROWS);
-    [1, 2, 4, 8].into_iter().filter(move |&n| n as usize <= most)
 }
 
 /// What the host reads of a row of a step that has run.
@@ -426,27 +450,11 @@ fn found(records: &Slice, index: usize, row: &Row<'_>) -> Result<Found, Error> {
     })
 }
 
-/// Refuses what cannot fit, before anything is allocated.
-fn fits(gpu: &Gpu, weights: u64, shape: &Shape, options: &Options) -> Result<(), Error> {
-    use crate::util::units::Bytes;
-    let info = gpu.device.info();
-    let kv =
-        (shape.kv_token_bytes(options.kv_k, options.kv_v) * options.ctx * options.sessions) as u64;
-    let state = (shape.state_slot_bytes() * options.slots) as u64;
-    let scratch =
-        scratch_bytes(shape, gpu.caps(), options.chunk, options.sessions, options.quality);
-    let needed = Bytes(weights + kv + state + scratch);
-    if needed <= info.usable {
-        return Ok(());
-    }
-    let parts = format!(
-        "weights {}, K/V {}, states {}, scratch {}",
-        Bytes(weights),
-        Bytes(kv),
-        Bytes(state),
-        Bytes(scratch)
-    );
-    Err(Error::TooLarge { device: info.name.clone(), needed, usable: info.usable, parts })
+/// What the options ask of the device.
+fn request(gpu: &Gpu, shape: &Shape, options: &Options) -> Request {
+    let Options { kv_k, kv_v, ctx, sessions, slots, quality, chunk, .. } = *options;
+    let scratch_bytes = scratch_bytes(shape, gpu.caps(), chunk, sessions, quality);
+    Request { kv_k, kv_v, ctx, sessions, slots, scratch_bytes }
 }
 
 /// Bytes of working memory, logits included.
@@ -459,13 +467,10 @@ pub fn scratch_bytes(
 ) -> u64 {
     let path = Path::choose(mode(quality), caps);
     let logits = (shape.logits_bytes() * sessions) as u64;
-    // Rows of decode steps, tables and mailboxes.
-    let small = 16 << 20;
+    // Tables and mailboxes; rows of decode steps, of which the parts of attention are the most.
+    let rows: u64 = batches(sessions).map(u64::from).sum();
+    let small = (4 << 20) + rows * (2 << 20);
     logits + small + prefill::scratch_bytes(shape, chunk, path.bytes())
-}
-
-fn mode(quality: bool) -> Mode {
-    if quality { Mode::Exact } else { Mode::Fast }
 }
 
 fn int(n: usize) -> u32 {

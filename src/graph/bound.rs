@@ -12,9 +12,12 @@ const TASK_BYTES: usize = 1 << 20;
 pub(super) fn bound(ty: TensorType, blocks: &[u8]) -> f32 {
     let size = ty.block_bytes();
     let task = (TASK_BYTES / size).max(1) * size;
-    let largest =
-        |part: &[u8]| part.chunks_exact(size).map(|b| of_block(ty, b)).fold(0.0, f32::max);
-    blocks.par_chunks(task).map(largest).reduce(|| 0.0, f32::max)
+    blocks.par_chunks(task).map(|part| bound_of_part(ty, part)).reduce(|| 0.0, f32::max)
+}
+
+/// The same by one thread, for parts that are looked at while they are in its cache.
+pub(super) fn bound_of_part(ty: TensorType, blocks: &[u8]) -> f32 {
+    blocks.chunks_exact(ty.block_bytes()).map(|b| of_block(ty, b)).fold(0.0, f32::max)
 }
 
 /// The largest weight that the scales of a block allow, whatever its codes.

@@ -4,11 +4,12 @@ use super::Error;
 use crate::kernels;
 use crate::util::fs::write_atomic;
 use crate::vulkan::{
-    self, Ability, Caps, Device, DeviceInfo, Instance, Kind, Queue, Rank, Request, Validation,
-    choose,
+    self, Ability, Caps, Device, DeviceInfo, Drill, Instance, Kind, Queue, Rank, Request,
+    Validation, choose,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The largest pipeline-cache file that is read or written.
 const CACHE_LIMIT: usize = 64 << 20;
@@ -22,6 +23,8 @@ pub struct Setup {
     pub off: Vec<String>,
     /// Where compiled pipelines are kept between runs.
     pub cache_dir: Option<PathBuf>,
+    /// Failures to pretend.
+    pub drill: Arc<Drill>,
 }
 
 /// An open device with its queue.
@@ -47,7 +50,10 @@ impl Gpu {
         setup: Setup,
         validation: Validation,
     ) -> Result<Self, Error> {
-        let devices = Instance::new(validation)?.devices()?;
+        let mut devices = Instance::new(validation)?.devices()?;
+        for device in &mut devices {
+            device.info.missing.extend(setup.drill.lacks());
+        }
         let infos: Vec<DeviceInfo> = devices.iter().map(|d| d.info.clone()).collect();
         let rank = Rank { needed_bytes: setup.needed_bytes, ..Rank::default() };
         let physical = &devices[choose(&infos, request, &rank)?];
@@ -57,6 +63,7 @@ impl Gpu {
             off: setup.off.iter().filter_map(|name| Ability::from_name(name)).collect(),
             robust: validation != Validation::Off,
             pipeline_cache: cache.as_deref().map_or_else(Vec::new, read_cache),
+            drill: setup.drill,
         };
         let (device, queue) = Device::open(physical, &options)?;
         Ok(Self { device, queue, cache })
@@ -73,15 +80,35 @@ impl Gpu {
         format!("{} ({})", info.name, info.driver)
     }
 
+    /// Its identity: 32 hex digits.
+    pub fn uuid(&self) -> &str {
+        &self.device.info().uuid
+    }
+
     /// Prompt tokens of a chunk when nobody says: many, because an expert's weights are decoded once for all
     /// its tokens of a chunk.
     pub fn default_chunk(&self) -> usize {
         if self.is_cpu() { 256 } else { 2048 }
     }
 
+    /// What a submission is expected to take at most. A CPU driver also compiles when a pipeline first runs.
+    pub(super) fn slice(&self) -> Duration {
+        if self.is_cpu() { Duration::from_secs(10) } else { Duration::from_millis(250) }
+    }
+
+    /// What kind of device it is.
+    pub(super) fn kind(&self) -> Kind {
+        self.device.info().kind
+    }
+
     /// Whether a CPU computes behind the driver.
     pub fn is_cpu(&self) -> bool {
         self.device.info().kind == Kind::Cpu
+    }
+
+    /// Whether its memory is the machine's.
+    pub fn is_unified(&self) -> bool {
+        matches!(self.device.info().kind, Kind::Integrated | Kind::Cpu)
     }
 
     /// Messages of the validation layers since the last call. For tests.

@@ -11,7 +11,7 @@ pub enum Error {
     Vulkan(#[from] vulkan::Error),
     /// The model does not fit the device's memory.
     #[error(
-        "the model needs {needed} on `{device}`, which has {usable} to give ({parts})\nhint: a shorter --ctx or smaller --cache-type-k/v needs less; --cpu uses the machine's memory"
+        "the model needs {needed} on `{device}`, which has {usable} to give ({parts})\nhint: {advice}"
     )]
     TooLarge {
         /// Name of the device.
@@ -22,6 +22,8 @@ pub enum Error {
         usable: crate::util::units::Bytes,
         /// Where it goes.
         parts: String,
+        /// What would fit.
+        advice: String,
     },
     /// Weights in a type that no kernel of the device reads.
     #[error(
@@ -39,6 +41,15 @@ pub enum Error {
         /// The type asked for.
         found: TensorType,
     },
+    /// The model file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: std::path::PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// A step that does not fit what the backend was set up for.
     #[error("{0}")]
     Step(String),
@@ -51,10 +62,22 @@ pub enum Error {
         /// Position of the token.
         pos: usize,
     },
+    /// The device was lost, and could not be opened again since.
+    #[error(
+        "the device was lost and is not back\nhint: the kernel's log says why (dmesg); restart the program when the device works again, or run on the CPU with --cpu"
+    )]
+    Gone,
     /// Loading was stopped by its caller.
     #[error("loading was interrupted")]
     Interrupted,
     /// The step's caller said so. Its target slot and its K/V rows mean nothing now.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl Error {
+    /// Whether the device has to be opened and loaded anew.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Gone | Self::Vulkan(vulkan::Error::Lost { .. }))
+    }
 }

@@ -11,8 +11,12 @@ mod error;
 mod step;
 
 mod bound;
+mod bytes;
 mod device;
 mod fill;
+mod import;
+mod load;
+mod memory;
 mod pattern;
 mod weights;
 
@@ -23,13 +27,15 @@ mod scratch;
 mod decode;
 mod prefill;
 mod profile;
+mod programs;
 
 mod backend;
 
-pub use crate::vulkan::Request;
+pub use crate::vulkan::{Drill, Request};
 pub use backend::{Backend, Options, Source, scratch_bytes};
 pub use device::{Gpu, Setup};
 pub use error::Error;
+pub use load::{Loaded, Way};
 pub use profile::{KernelSpent, Spent};
 pub use step::{Chunk, Found, Kv, Row, Sieve};
 

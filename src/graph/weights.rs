@@ -6,7 +6,7 @@
 //! | input of a recurrent layer | rows of qkv, gate, alpha, beta, one after the other |
 //! | input of an attention layer | rows of q, k, v |
 //! | input of the shared expert | rows of gate and up, alternating |
-//! | routed experts | blocks as in the file |
+//! | routed experts | blocks as in the file, on some devices those in the file |
 //! | a dense type without kernels of its own | f32 rows |
 
 use super::Error;
@@ -154,6 +154,24 @@ impl DeviceWeights {
     }
 }
 
+#[cfg(test)]
+impl DeviceWeights {
+    /// Every exponent.
+    pub(super) fn exponents(&self) -> Vec<i32> {
+        let mut all = vec![self.embedding.exponent, self.output.exponent];
+        for layer in &self.layers {
+            all.extend(match &layer.mixer {
+                DeviceMixer::Recurrent(r) => [r.input.exponent, r.out.exponent],
+                DeviceMixer::Attention(a) => [a.input.exponent, a.out.exponent],
+            });
+            let moe = &layer.moe;
+            all.extend([&moe.router, &moe.shared_in, &moe.shared_down].map(|l| l.exponent));
+            all.extend([&moe.gate, &moe.up, &moe.down].map(|bank| bank.exponent));
+        }
+        all
+    }
+}
+
 fn dense(data: &Dense) -> Vec<&Slice> {
     match data {
         Dense::Q8(planes) => vec![&planes.codes, &planes.scales],
@@ -291,6 +309,9 @@ impl Loading<'_, '_> {
 
     /// Experts of one kind, and a bound of their weights.
     fn bank(&mut self, name: &str, experts: &Experts) -> Result<(Bank, f32), Error> {
+        if let Some((blocks, bound)) = self.fill.in_place(experts)? {
+            return Ok((Bank { ty: experts.ty, blocks, exponent: 0 }, bound));
+        }
         let bytes = (experts.expert_bytes * experts.count) as u64;
         let blocks = self.arena.buffer(name, bytes)?.all();
         let bound = self.fill.blocks(experts, &blocks)?;

@@ -50,7 +50,7 @@ pub(crate) fn gpu() -> Option<MutexGuard<'static, Gpu>> {
 }
 
 /// As `tests/it/support` does it: visible, and counted in the file named by `Q36_SKIP_LOG`.
-fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("unnamed test"));
     std::io::stderr().write_all(line.as_bytes()).unwrap();

@@ -7,7 +7,7 @@
 mod registry;
 
 #[cfg(test)]
-mod check;
+pub(crate) mod check;
 #[cfg(test)]
 mod kv_check;
 #[cfg(test)]
@@ -36,6 +36,7 @@ pub mod recurrent;
 pub mod steer;
 
 pub mod attention;
+pub mod checksum;
 pub mod cvt;
 pub mod flash;
 pub mod gemm;

@@ -100,6 +100,7 @@ pub const INTERFACES: &[&Interface] = &[
     &super::head_gate::F32,
     &super::head_gate::F16,
     &super::copy::COPY,
+    &super::checksum::CHECKSUM,
     &super::mv_q8::PLAIN[0],
     &super::mv_q8::PLAIN[1],
     &super::mv_q8::NORM[0],

@@ -142,8 +142,8 @@ impl Loading {
         Some(self.line.show(&text, now, false))
     }
 
-    /// The last line, when anything was loaded.
-    pub fn finish(&mut self, now: Duration) -> Option<String> {
+    /// The last line, when anything was loaded. `how` goes behind it.
+    pub fn finish(&mut self, now: Duration, how: &str) -> Option<String> {
         if self.done == 0 || self.line.is_complete {
             return None;
         }
@@ -151,7 +151,7 @@ impl Loading {
         let seconds = now.saturating_sub(self.started).as_secs_f64();
         let rate = self.rate(now).map_or_else(String::new, |rate| format!(" ({rate})"));
         let loaded = self.done as f64 / unit;
-        let text = format!("loaded {loaded:.1} {name} in {seconds:.1} s{rate}");
+        let text = format!("loaded {loaded:.1} {name} in {seconds:.1} s{rate}{how}");
         Some(self.line.show(&text, now, true))
     }
 
@@ -262,10 +262,10 @@ mod tests {
         assert_eq!(p.update(4 * GIB, total, ms(1050)), None);
         assert_eq!(p.update(total, total, ms(1099)), None);
         assert_eq!(
-            p.finish(ms(2500)).unwrap(),
+            p.finish(ms(2500), "").unwrap(),
             "\rloaded 10.0 GiB in 2.5 s (4.3 GB/s)              \n"
         );
-        assert_eq!((p.finish(ms(2600)), p.abandon()), (None, None));
+        assert_eq!((p.finish(ms(2600), ""), p.abandon()), (None, None));
     }
 
     #[test]
@@ -273,12 +273,15 @@ mod tests {
         let mut p = Loading::new(None, ms(0));
         assert_eq!(p.update(5 << 20, 17 << 20, ms(10)), None);
         assert_eq!(p.update(17 << 20, 17 << 20, ms(100)), None);
-        assert_eq!(p.finish(ms(100)).unwrap(), "loaded 17.0 MiB in 0.1 s (0.2 GB/s)\n");
-        assert_eq!(Loading::new(None, ms(0)).finish(ms(100)), None);
+        assert_eq!(
+            p.finish(ms(100), " from x").unwrap(),
+            "loaded 17.0 MiB in 0.1 s (0.2 GB/s) from x\n"
+        );
+        assert_eq!(Loading::new(None, ms(0)).finish(ms(100), ""), None);
         let mut p = Loading::new(Some(80), ms(0));
         p.update(1, 2, ms(500)).unwrap();
         assert_eq!(p.abandon(), Some("\n"));
-        assert_eq!(p.finish(ms(600)), None);
+        assert_eq!(p.finish(ms(600), ""), None);
     }
 
     proptest! {

@@ -3,6 +3,8 @@
 pub mod bytes;
 pub mod fs;
 pub mod hex;
+pub mod meminfo;
+pub mod notice;
 pub mod rng;
 pub mod signal;
 pub mod units;

@@ -20,6 +20,12 @@ pub struct Buffer {
     place: Option<Place>,
 }
 
+/// A number that no other buffer has.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Buffer {
     pub(super) fn new(
         device: &Arc<Device>,
@@ -27,7 +33,6 @@ impl Buffer {
         name: &str,
         bytes: u64,
     ) -> Result<Self, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         assert!(bytes > 0, "a buffer has at least one byte: {name}");
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
@@ -35,15 +40,13 @@ impl Buffer {
             | vk::BufferUsageFlags::INDIRECT_BUFFER;
         // Whole words: shaders address nothing smaller, and copies want multiples of four.
         let size = bytes.next_multiple_of(4);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (name, device) = (name.to_owned(), Arc::clone(device));
         if !arena.has_memory() {
             return Ok(Self {
-                device,
+                device: Arc::clone(device),
                 raw: vk::Buffer::null(),
-                id,
+                id: next_id(),
                 bytes: size,
-                name,
+                name: name.to_owned(),
                 place: None,
             });
         }
@@ -61,8 +64,20 @@ impl Buffer {
                 return Err(e);
             }
         };
+        Self::bind(device, raw, name, size, place)
+    }
+
+    /// Binds a new buffer of `bytes` to memory that meets its requirements.
+    pub(super) fn bind(
+        device: &Arc<Device>,
+        raw: vk::Buffer,
+        name: &str,
+        bytes: u64,
+        place: Place,
+    ) -> Result<Self, Error> {
         let (memory, start) = place.memory();
-        let buffer = Self { device, raw, id, bytes: size, name, place: Some(place) };
+        let (id, device) = (next_id(), Arc::clone(device));
+        let buffer = Self { device, raw, id, bytes, name: name.to_owned(), place: Some(place) };
         // SAFETY: The place meets the buffer's requirements and belongs to it alone.
         unsafe { buffer.device.raw().bind_buffer_memory(raw, memory, start) }
             .map_err(api("vkBindBufferMemory"))?;

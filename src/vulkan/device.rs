@@ -1,14 +1,17 @@
 //! The logical device: the features it was created with, its pipeline cache, names for messages.
 
 use super::caps::{Ability, Caps};
+use super::drill::Drill;
 use super::entry::Instance;
 use super::error::{Error, api};
 use super::info::DeviceInfo;
+use super::pipeline::Compilations;
 use super::query::PhysicalDevice;
 use super::submit::Queue;
 use ash::vk;
 use std::ffi::{CStr, CString};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How to open a device.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +22,8 @@ pub struct Options {
     pub robust: bool,
     /// What [`Device::pipeline_cache`] returned in an earlier run. Ignored when it is another device's.
     pub pipeline_cache: Vec<u8>,
+    /// Failures to pretend.
+    pub drill: Arc<Drill>,
 }
 
 /// An open device. Everything made from it keeps it alive.
@@ -30,6 +35,8 @@ pub struct Device {
     inspector: Option<ash::khr::pipeline_executable_properties::Device>,
     memory: vk::PhysicalDeviceMemoryProperties,
     queue_family: u32,
+    drill: Arc<Drill>,
+    compilations: Compilations,
     raw: ash::Device,
     // Declared last: the instance must outlive the device.
     instance: Arc<Instance>,
@@ -42,7 +49,8 @@ impl Device {
     /// [`Error::Unsuitable`] when it lacks something required; the driver's own refusals.
     pub fn open(physical: &PhysicalDevice, options: &Options) -> Result<(Arc<Self>, Queue), Error> {
         let caps = physical.info.caps.clone().without(&options.off);
-        let mut device = Self::new(physical, caps, options.robust, false)?;
+        let drill = Arc::clone(&options.drill);
+        let mut device = Self::new(physical, caps, (options.robust, false), drill)?;
         device.cache = device.new_cache(&options.pipeline_cache)?;
         let device = Arc::new(device);
         let queue = Queue::new(&device, device.queue_family)?;
@@ -56,14 +64,14 @@ impl Device {
     /// # Errors
     /// As of [`Device::open`].
     pub fn inspect(physical: &PhysicalDevice, caps: Caps) -> Result<Arc<Self>, Error> {
-        Self::new(physical, caps, false, true).map(Arc::new)
+        Self::new(physical, caps, (false, true), Arc::default()).map(Arc::new)
     }
 
     fn new(
         physical: &PhysicalDevice,
         caps: Caps,
-        robust: bool,
-        inspect: bool,
+        (robust, inspect): (bool, bool),
+        drill: Arc<Drill>,
     ) -> Result<Self, Error> {
         let info = physical.info.clone();
         let (true, Some(queue_family)) = (info.missing.is_empty(), physical.queue_family) else {
@@ -83,7 +91,20 @@ impl Device {
         let inspector = inspect
             .then(|| ash::khr::pipeline_executable_properties::Device::new(instance.raw(), &raw));
         let cache = vk::PipelineCache::null();
-        Ok(Self { info, caps, cache, names, inspector, memory, queue_family, raw, instance })
+        let compilations = Compilations::default();
+        Ok(Self {
+            info,
+            caps,
+            cache,
+            names,
+            inspector,
+            memory,
+            queue_family,
+            drill,
+            compilations,
+            raw,
+            instance,
+        })
     }
 
     /// What it is.
@@ -108,6 +129,24 @@ impl Device {
             .map_err(api("vkGetPipelineCacheData"))
     }
 
+    /// What the driver says about a loss, where it says anything.
+    pub(super) fn fault(&self) -> Option<String> {
+        if !self.caps.has(Ability::DeviceFault) {
+            return None;
+        }
+        let functions = ash::ext::device_fault::Device::new(self.instance.raw(), &self.raw);
+        // No room for addresses and binaries: the description alone is for people.
+        let mut counts = vk::DeviceFaultCountsEXT::default();
+        let mut info = vk::DeviceFaultInfoEXT::default();
+        let ask = functions.fp().get_device_fault_info_ext;
+        // SAFETY: The device has the extension and was lost; both structures outlive the call.
+        let answer = unsafe { ask(self.raw.handle(), &raw mut counts, &raw mut info) };
+        let is_told = matches!(answer, vk::Result::SUCCESS | vk::Result::INCOMPLETE);
+        let text = info.description_as_c_str().ok().filter(|_| is_told)?;
+        let text = text.to_string_lossy().trim().replace('\n', " ");
+        (!text.is_empty()).then_some(text)
+    }
+
     pub(super) fn raw(&self) -> &ash::Device {
         &self.raw
     }
@@ -119,6 +158,20 @@ impl Device {
 
     pub(super) fn cache(&self) -> vk::PipelineCache {
         self.cache
+    }
+
+    /// Waits until all pipelines are compiled, at most so long. How many have begun and are over.
+    pub fn await_pipelines(&self, most: Duration) -> (usize, usize) {
+        self.compilations.wait(most)
+    }
+
+    pub(super) fn compilations(&self) -> &Compilations {
+        &self.compilations
+    }
+
+    /// The failures that it pretends.
+    pub fn drill(&self) -> &Drill {
+        &self.drill
     }
 
     pub(super) fn queue_family(&self) -> u32 {
@@ -158,7 +211,7 @@ impl Drop for Device {
 }
 
 /// Extensions to switch on where the driver has them.
-const WANTED: [(&CStr, Option<Ability>); 6] = [
+const WANTED: [(&CStr, Option<Ability>); 7] = [
     (ash::khr::portability_subset::NAME, None),
     (ash::khr::cooperative_matrix::NAME, Some(Ability::Matrix)),
     // Never both.
@@ -166,6 +219,7 @@ const WANTED: [(&CStr, Option<Ability>); 6] = [
     (ash::ext::external_memory_host::NAME, Some(Ability::HostImport)),
     (ash::ext::memory_budget::NAME, Some(Ability::MemoryBudget)),
     (ash::ext::memory_priority::NAME, Some(Ability::MemoryPriority)),
+    (ash::ext::device_fault::NAME, Some(Ability::DeviceFault)),
 ];
 
 fn create(
@@ -218,6 +272,10 @@ fn create(
         .pipeline_executable_info(true);
     if inspect {
         info = info.push_next(&mut executables);
+    }
+    let mut fault = vk::PhysicalDeviceFaultFeaturesEXT::default().device_fault(true);
+    if caps.has(Ability::DeviceFault) {
+        info = info.push_next(&mut fault);
     }
     // SAFETY: Every pointer outlives the call; only features and extensions that the device reported
     // are switched on.

@@ -40,7 +40,8 @@ impl Pipeline {
         let device = self.device();
         let ask =
             device.inspector().ok_or_else(|| fail("the device does not tell what it made"))?;
-        let (pipeline, _, _) = self.raw();
+        self.ready()?;
+        let (pipeline, _) = self.raw();
         let info = vk::PipelineInfoKHR::default().pipeline(pipeline);
         // SAFETY: The pipeline is of this device, whose extension for this is on.
         let made = unsafe { ask.get_pipeline_executable_properties(&info) }

@@ -18,8 +18,10 @@ mod query;
 mod choose;
 
 mod device;
+mod drill;
 
 mod free_list;
+mod import;
 mod memory;
 
 mod buffer;
@@ -40,8 +42,10 @@ pub use caps::{Ability, Caps, Limits, Subgroups};
 pub use check::{Access, Fault};
 pub use choose::{Listed, Rank, Request, choose, list};
 pub use device::{Device, Options};
+pub use drill::Drill;
 pub use entry::{Instance, Validation};
 pub use error::Error;
+pub use import::import;
 pub use info::{DeviceInfo, Kind};
 pub use inspect::Executable;
 pub use memory::{Arena, Residence};

@@ -176,7 +176,7 @@ impl Found {
             (Ability::HostImport, caps.host_import_align.is_some()),
             (Ability::MemoryBudget, ext.has(ash::ext::memory_budget::NAME)),
             (Ability::MemoryPriority, ext.has(ash::ext::memory_priority::NAME)),
-            (Ability::DeviceFault, ext.has(ash::ext::device_fault::NAME)),
+            (Ability::DeviceFault, feature(Ability::DeviceFault)),
             (Ability::Timestamps, feature(Ability::Timestamps)),
             (Ability::Statistics, ext.has(ash::khr::pipeline_executable_properties::NAME)),
         ];
@@ -207,6 +207,7 @@ impl Features {
         let mut f12 = vk::PhysicalDeviceVulkan12Features::default();
         let mut f13 = vk::PhysicalDeviceVulkan13Features::default();
         let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut fault = vk::PhysicalDeviceFaultFeaturesEXT::default();
         let mut base = vk::PhysicalDeviceFeatures2::default()
             .push_next(&mut f11)
             .push_next(&mut f12)
@@ -214,7 +215,10 @@ impl Features {
         if ext.has(ash::khr::cooperative_matrix::NAME) {
             base = base.push_next(&mut matrix);
         }
-        // SAFETY: A 1.3 device fills the three structures, the fourth where it has the extension.
+        if ext.has(ash::ext::device_fault::NAME) {
+            base = base.push_next(&mut fault);
+        }
+        // SAFETY: A 1.3 device fills the three structures, the others where it has their extensions.
         unsafe { vk.get_physical_device_features2(raw, &mut base) };
         let int16 = base.features.shader_int16;
         let required = [
@@ -239,6 +243,7 @@ impl Features {
                 on(f12.vulkan_memory_model) && on(f12.vulkan_memory_model_device_scope),
             ),
             (Ability::Matrix, on(matrix.cooperative_matrix)),
+            (Ability::DeviceFault, on(fault.device_fault)),
             (Ability::Timestamps, on(f12.host_query_reset)),
         ];
         Self {

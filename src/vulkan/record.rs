@@ -127,6 +127,7 @@ impl Graph {
             let mut buffers = node.slices.iter().map(|s| &s.buffer);
             let mine = node.pipeline.is_of(device) && buffers.all(|b| b.is_of(device));
             assert!(mine, "`{}` mixes devices", node.label);
+            node.pipeline.ready()?;
         }
         let sets = Sets::new(device, &nodes)?;
         let commands = Commands::new(device)?;
@@ -364,7 +365,7 @@ fn host_barrier(vk: &ash::Device, buffer: vk::CommandBuffer) {
 }
 
 fn dispatch(vk: &ash::Device, buffer: vk::CommandBuffer, node: &Node, set: vk::DescriptorSet) {
-    let (pipeline, layout, _) = node.pipeline.raw();
+    let (pipeline, layout) = node.pipeline.raw();
     let point = vk::PipelineBindPoint::COMPUTE;
     // SAFETY: The buffer is being recorded; the node keeps the pipeline alive.
     unsafe { vk.cmd_bind_pipeline(buffer, point, pipeline) };

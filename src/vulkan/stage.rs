@@ -15,7 +15,7 @@ struct Slot {
     commands: Commands,
     buffer: Arc<Buffer>,
     /// The copy out of it that was last submitted, and where to.
-    busy: Option<(Ticket, Arc<Buffer>)>,
+    busy: Option<(Ticket, Vec<Arc<Buffer>>)>,
 }
 
 /// A ring of upload buffers. Dropping it waits for what it has under way.
@@ -45,36 +45,46 @@ impl Stage {
         self.piece_bytes
     }
 
-    /// Fills `to` with what `fill` writes into the memory that it is given, of `to.bytes`. Returns when the
-    /// copy is submitted: what is submitted later sees it.
+    /// Fills the slices with what `fill` writes into the memory that it is given, of their bytes one after the other.
+    /// Returns when the copy is submitted: what is submitted later sees it.
     ///
     /// # Panics
-    /// When the slice is larger than a piece, leaves its buffer, or is not made of whole words.
+    /// When the slices are larger than a piece, leave their buffers, or are not made of whole words.
     pub fn put(
         &mut self,
         queue: &mut Queue,
-        to: &Slice,
+        to: &[Slice],
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Error> {
-        let bytes = usize::try_from(to.bytes).unwrap_or(usize::MAX);
+        let size = |slice: &Slice| usize::try_from(slice.bytes).unwrap_or(usize::MAX);
+        let bytes = to.iter().map(size).fold(0, usize::saturating_add);
         assert!(bytes <= self.piece_bytes, "{bytes} bytes, a piece has {}", self.piece_bytes);
-        queue.check(to, bytes);
+        for slice in to {
+            queue.check(slice, size(slice));
+        }
         let count = self.slots.len();
         let slot = &mut self.slots[self.next];
         self.next = (self.next + 1) % count;
         slot.wait(queue)?;
         slot.buffer.fill(0, bytes, fill);
-        let region = [vk::BufferCopy::default().src_offset(0).dst_offset(to.offset).size(to.bytes)];
-        let (source, target) = (slot.buffer.raw(), to.buffer.raw());
+        let source = slot.buffer.raw();
         slot.commands.record(|vk, buffer| {
-            // SAFETY: Both buffers are held by the slot until the copy has run, and the range was checked.
-            unsafe { vk.cmd_copy_buffer(buffer, source, target, &region) };
+            let mut from = 0;
+            for slice in to.iter().filter(|slice| slice.bytes > 0) {
+                let region = [vk::BufferCopy::default()
+                    .src_offset(from)
+                    .dst_offset(slice.offset)
+                    .size(slice.bytes)];
+                // SAFETY: The buffers are held by the slot until the copy has run, and the ranges were checked.
+                unsafe { vk.cmd_copy_buffer(buffer, source, slice.buffer.raw(), &region) };
+                from += slice.bytes;
+            }
             let after = A::SHADER_STORAGE_READ | A::SHADER_STORAGE_WRITE | A::TRANSFER_READ;
             let users = S::COMPUTE_SHADER | S::COPY;
             barrier(vk, buffer, (S::COPY, A::TRANSFER_WRITE), (users, after));
         })?;
         let ticket = queue.submit_raw(slot.commands.buffer, "load")?;
-        slot.busy = Some((ticket, Arc::clone(&to.buffer)));
+        slot.busy = Some((ticket, to.iter().map(|slice| Arc::clone(&slice.buffer)).collect()));
         Ok(())
     }
 

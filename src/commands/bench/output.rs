@@ -33,6 +33,9 @@ struct Meta {
     sessions: u32,
     quality: bool,
     flags: String,
+    /// How the weights got to the device, and how fast, beside plain copying.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load: Option<String>,
 }
 
 /// The object of `--json`.
@@ -61,7 +64,7 @@ impl<'a> Output<'a> {
     pub(super) fn begin(
         args: &BenchArgs,
         info: &Info,
-        fingerprint: Option<String>,
+        (fingerprint, load): (Option<String>, Option<String>),
         printer: &'a Printer,
     ) -> Result<Self> {
         let results = &args.results;
@@ -77,7 +80,7 @@ impl<'a> Output<'a> {
         let on_gpu = info.backend == BackendKind::Vulkan;
         let mut output = Self {
             printer,
-            meta: Meta::new(args, info, fingerprint),
+            meta: Meta { load, ..Meta::new(args, info, fingerprint) },
             columns,
             file,
             json: results.json,
@@ -144,6 +147,7 @@ impl Meta {
             sessions: args.sweep.concurrency,
             quality: args.engine.quality,
             flags: flags.collect::<Vec<_>>().join(" "),
+            load: None,
         }
     }
 
@@ -160,6 +164,9 @@ impl Meta {
             ("sessions", self.sessions.to_string()),
             ("flags", self.flags.clone()),
         ];
-        facts.map(|(name, fact)| format!("# {name}: {}", fact.replace(['\n', '\r'], " "))).to_vec()
+        let load = self.load.clone().map(|load| ("load", load));
+        let line =
+            |(name, fact): (&str, String)| format!("# {name}: {}", fact.replace(['\n', '\r'], " "));
+        facts.into_iter().chain(load).map(line).collect()
     }
 }

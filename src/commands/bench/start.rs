@@ -1,5 +1,6 @@
 //! What `q36 bench` was asked for: prompt, engine, the sweep, and what the numbers are held against.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -16,11 +17,12 @@ use crate::commands::run::dump;
 use crate::commands::run::plan;
 use crate::commands::run::prompt::{self, Reading};
 use crate::commands::{Context, Exit, config, paths, profile, progress};
-use crate::engine::{self, Engine as _, Options, Prepared};
+use crate::engine::{self, Engine as _, ModelEngine, Options, Prepared};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::util::hex;
 use crate::util::signal::Interrupt;
+use crate::util::units::Bytes;
 
 /// What the model is called that has no file.
 const SYNTHETIC: &str = "synthetic";
@@ -51,7 +53,8 @@ pub(in crate::commands) fn run(args: &BenchArgs, context: &Context) -> Result<Ex
     let opened = progress::open(prepared, args.engine.warm_weights, context, &interrupt)?;
     let Some(mut engine) = opened else { return Ok(Exit::Interrupted) };
     let prompts = lanes(&prompt, args.sweep.concurrency as usize);
-    let mut output = Output::begin(args, engine.info(), fingerprint, printer)?;
+    let load = if args.results.meta { load(&mut engine)? } else { None };
+    let mut output = Output::begin(args, engine.info(), (fingerprint, load), printer)?;
     let bench = Bench::new(&mut engine, prompts, args.sweep.gen_tokens as usize)?;
     let mut sweep = Sweep { args, bench, series: Vec::new(), written: 0 };
     let is_complete = sweep.measure(&mut output, context, &interrupt)?;
@@ -64,6 +67,22 @@ pub(in crate::commands) fn run(args: &BenchArgs, context: &Context) -> Result<Ex
         (true, false) => Exit::Failure,
         (true, true) => Exit::Success,
     })
+}
+
+/// How the weights got to a device, and how fast that was beside plain copying.
+fn load(engine: &mut ModelEngine) -> Result<Option<String>> {
+    let Some(report) = engine.load_report() else { return Ok(None) };
+    let rate = report.bytes as f64 / report.seconds;
+    let (bytes, seconds) = (Bytes(report.bytes), report.seconds);
+    let mut text = format!("{bytes} in {seconds:.2} s {} ({:.2} GB/s", report.how, rate / 1e9);
+    if report.in_place > 0 {
+        let _ = write!(text, ", {} left in the mapped file", Bytes(report.in_place));
+    }
+    if let Some(copy) = engine.copy_rate()? {
+        let ratio = rate / copy;
+        let _ = write!(text, "; plain copying {:.2} GB/s, ratio {ratio:.2}", copy / 1e9);
+    }
+    Ok(Some(text + ")"))
 }
 
 fn usage(message: impl Into<String>) -> UsageError {

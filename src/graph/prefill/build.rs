@@ -20,6 +20,7 @@ use crate::kernels::rope::RopeKvIo;
 use crate::kernels::router_gemm::{LogitsOperands, PickOperands};
 use crate::kernels::{embed, steer};
 use crate::vulkan::{Device, Graph, Recorded, Slice};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Recorded commands of one size class.
@@ -30,6 +31,15 @@ pub(in crate::graph) struct Chunks {
     pub(in crate::graph) embed: Arc<Recorded>,
     /// One for each layer.
     pub(in crate::graph) layers: Vec<Arc<Recorded>>,
+    /// For each attention layer the same in parts, by layer.
+    pub(in crate::graph) split: HashMap<usize, Split>,
+}
+
+/// An attention layer in parts: the middle one runs again for every range of query rows.
+pub(in crate::graph) struct Split {
+    pub(in crate::graph) before: Arc<Recorded>,
+    pub(in crate::graph) flash: Arc<Recorded>,
+    pub(in crate::graph) after: Arc<Recorded>,
 }
 
 /// Records a size class.
@@ -46,7 +56,41 @@ pub(in crate::graph) fn record(
     let mut all = graphs(parts, kernels, scratch).into_iter().map(finish);
     let embed = all.next().expect("the embeddings come first")?;
     let layers = all.collect::<Result<_, _>>()?;
-    Ok(Chunks { tokens: kernels.tokens, embed, layers })
+    let split = record_split(device, parts, kernels, scratch)?;
+    Ok(Chunks { tokens: kernels.tokens, embed, layers, split })
+}
+
+/// The attention layers in parts.
+fn record_split(
+    device: &Arc<Device>,
+    parts: &Parts<'_>,
+    kernels: &ChunkKernels,
+    scratch: &ChunkScratch,
+) -> Result<HashMap<usize, Split>, Error> {
+    let mut split = HashMap::new();
+    for (index, layer) in parts.weights.layers.iter().enumerate() {
+        let DeviceMixer::Attention(attention) = &layer.mixer else { continue };
+        let part = |what: &str, build: &dyn Fn(&mut Builder<'_>)| {
+            let label = format!("prefill layer {index}, {what}");
+            let mut one = Builder::new(parts, kernels, scratch, &label);
+            one.parts_between(layer);
+            build(&mut one);
+            Ok::<_, Error>(one.graph.record(device)?)
+        };
+        let made = Split {
+            before: part("rows", &|b| {
+                b.norm(&layer.attn_norm);
+                b.attention_rows(index, attention);
+            })?,
+            flash: part("attention", &|b| b.flash(index, attention, &scratch.ranges))?,
+            after: part("output", &|b| {
+                b.attention_out(attention);
+                b.rest(index, layer);
+            })?,
+        };
+        split.insert(index, made);
+    }
+    Ok(split)
 }
 
 /// The graph of the embeddings, then one for each layer.
@@ -55,19 +99,10 @@ pub(in crate::graph) fn graphs(
     kernels: &ChunkKernels,
     scratch: &ChunkScratch,
 ) -> Vec<Graph> {
-    let builder = |label: &str| {
-        let mut graph = Graph::new(label);
-        parts.inputs(&mut graph);
-        // What one graph leaves for the next.
-        for slice in [&scratch.control, &scratch.mailbox, &scratch.ids, &scratch.h] {
-            graph.input(slice);
-        }
-        Builder { parts, kernels, s: scratch, graph }
-    };
-    let mut start = builder("prefill embed");
+    let mut start = Builder::new(parts, kernels, scratch, "prefill embed");
     start.embed();
     let layers = parts.weights.layers.iter().enumerate().map(|(index, layer)| {
-        let mut one = builder(&format!("prefill layer {index}"));
+        let mut one = Builder::new(parts, kernels, scratch, &format!("prefill layer {index}"));
         one.layer(index, layer);
         one.graph
     });
@@ -87,7 +122,22 @@ struct Rows {
     factor: Option<Slice>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    /// An empty graph that has what one graph leaves for the next.
+    fn new(
+        parts: &'a Parts<'a>,
+        kernels: &'a ChunkKernels,
+        s: &'a ChunkScratch,
+        label: &str,
+    ) -> Self {
+        let mut graph = Graph::new(label);
+        parts.inputs(&mut graph);
+        for slice in [&s.control, &s.mailbox, &s.ids, &s.h] {
+            graph.input(slice);
+        }
+        Self { parts, kernels, s, graph }
+    }
+
     /// The part of a buffer that this class has: `values` of four bytes for each token.
     fn floats(&self, slice: &Slice, values: u32) -> Slice {
         let bytes = u64::from(self.kernels.tokens) * u64::from(values) * 4;
@@ -114,9 +164,28 @@ impl Builder<'_> {
             DeviceMixer::Recurrent(r) => self.recurrent(index, r),
             DeviceMixer::Attention(a) => self.attention(index, a),
         }
+        self.rest(index, layer);
+    }
+
+    /// What follows the mixer's output.
+    fn rest(&mut self, index: usize, layer: &Layer) {
         self.steer(index, Edit::Mixer);
         self.experts(index, &layer.moe, &layer.post_norm);
         self.steer(index, Edit::Experts);
+    }
+
+    /// What the parts of an attention layer leave for each other.
+    fn parts_between(&mut self, layer: &Layer) {
+        let DeviceMixer::Attention(attention) = &layer.mixer else { return };
+        let width = int(self.parts.shape.query_width());
+        for slice in [
+            self.s.ranges.clone(),
+            self.floats(&self.s.proj, attention.input.rows),
+            self.queries(),
+            self.floats(&self.s.y, width),
+        ] {
+            self.graph.input(&slice);
+        }
     }
 
     /// Normalised rows of the residual.
@@ -269,44 +338,70 @@ impl Builder<'_> {
     }
 
     fn attention(&mut self, index: usize, weights: &Attention) {
+        self.attention_rows(index, weights);
+        self.flash(index, weights, &self.s.control);
+        self.attention_out(weights);
+    }
+
+    /// The part of the queries that this class has.
+    fn queries(&self) -> Slice {
+        let width = self.parts.shape.query_width() as u64;
+        let bytes = u64::from(self.kernels.tokens) * width * self.kernels.query_bytes;
+        self.s.q.buffer.slice(self.s.q.offset, bytes)
+    }
+
+    /// Projections; K and V rows into the cache, queries ready for their products.
+    fn attention_rows(&mut self, index: usize, weights: &Attention) {
         let (s, shape) = (self.s, self.parts.shape);
         let place = shape.attention_index(index).expect("an attention layer");
         let (keys, values) = (&self.parts.kv.keys[place], &self.parts.kv.values[place]);
-        let (stride, width) = (weights.input.rows, int(shape.query_width()));
+        let stride = weights.input.rows;
         self.graph.level();
         let rows = self.normalised();
         self.product("in", Form::Store, &weights.input, rows, s.proj.clone());
         self.graph.level();
         let proj = self.floats(&s.proj, stride);
-        let bytes = u64::from(self.kernels.tokens) * u64::from(width) * self.kernels.query_bytes;
-        let q = s.q.buffer.slice(s.q.offset, bytes);
+        let q = self.queries();
         let io = RopeKvIo {
             control: s.control.clone(),
             keys: keys.clone(),
             values: values.clone(),
-            proj: proj.clone(),
+            proj,
             stride,
-            q: q.clone(),
+            q,
             rope: self.parts.shared.rope.clone(),
             q_norm: weights.q_norm.clone(),
             k_norm: weights.k_norm.clone(),
         };
         self.kernels.rope.record(&mut self.graph, "rope", self.kernels.tokens, io);
+    }
+
+    /// Attention of the query rows that the record in `control` names.
+    fn flash(&mut self, index: usize, weights: &Attention, control: &Slice) {
+        let (s, shape) = (self.s, self.parts.shape);
+        let place = shape.attention_index(index).expect("an attention layer");
+        let (keys, values) = (&self.parts.kv.keys[place], &self.parts.kv.values[place]);
+        let (stride, width) = (weights.input.rows, int(shape.query_width()));
+        let (proj, q) = (self.floats(&s.proj, stride), self.queries());
         self.graph.level();
         let y = self.floats(&s.y, width);
         let io = FlashIo {
-            control: s.control.clone(),
+            control: control.clone(),
             keys: keys.clone(),
             values: values.clone(),
             q,
             proj,
             stride,
-            y: y.clone(),
+            y,
             y_stride: width,
         };
         // Where the chunk stands is unknown here: its own length is what it sees at least.
         let seen = (self.kernels.tokens, self.kernels.tokens / 2);
         self.kernels.flash.record(&mut self.graph, "flash", seen, io);
+    }
+
+    fn attention_out(&mut self, weights: &Attention) {
+        let y = self.floats(&self.s.y, int(self.parts.shape.query_width()));
         let rows = self.rows(&y, weights.out.cols);
         self.out(&weights.out, rows);
     }

@@ -6,6 +6,7 @@
 
 mod build;
 mod kernels;
+mod pace;
 mod run;
 mod scratch;
 
@@ -13,5 +14,5 @@ mod scratch;
 pub(super) use build::graphs;
 use build::{Chunks, record};
 pub(super) use kernels::ChunkKernels;
-pub(super) use run::Prefill;
+pub(super) use run::{Prefill, sizes};
 pub(super) use scratch::{ChunkScratch, scratch_bytes};

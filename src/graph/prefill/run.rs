@@ -1,17 +1,17 @@
 //! Chunks on their way through the device.
 
+use super::pace::{self, Pace};
 use super::{ChunkKernels, ChunkScratch, Chunks, record};
 use crate::graph::decode::{Builder, Parts};
 use crate::graph::device::Gpu;
 use crate::graph::kernels::{Class, Dims};
 use crate::graph::profile::Meter;
 use crate::graph::scratch::{HostArenas, Rows};
-use crate::graph::{Chunk, Error, Options};
+use crate::graph::{Chunk, Error};
 use crate::kernels::control::Row;
 use crate::kernels::last_row::{LastRow, LastRowIo};
-use crate::kernels::mode::Mode;
-use crate::vulkan::{Arena, Graph, Patience, Queue, Recorded, Slice, Ticket};
-use std::cell::Cell;
+use crate::util::notice::Notice;
+use crate::vulkan::{Arena, Graph, Patience, Recorded, Slice, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,77 +29,73 @@ pub(in crate::graph) struct Prefill {
     head: Arc<Recorded>,
     /// What the head finds.
     pub(in crate::graph) records: Slice,
-    /// Seconds of one layer for one token, as measured last; 0 before that.
-    layer_seconds: Cell<f64>,
+    pace: Pace,
+    /// Whether graphs are timed: then attention stays whole.
+    profile: bool,
 }
 
 impl Prefill {
-    /// Compiles and records all size classes up to the chunk of `options`.
+    /// Records all size classes, the smallest first.
     pub(in crate::graph) fn new(
         gpu: &Gpu,
         arenas: (&Arena, &HostArenas),
         parts: &Parts<'_>,
         (dims, class, rows): (&Dims, &Class, &Rows),
-        options: &Options,
+        (kernels, last_row): (Vec<ChunkKernels>, &LastRow),
+        profile: bool,
     ) -> Result<Self, Error> {
-        let mode = if options.quality { Mode::Exact } else { Mode::Fast };
-        let steered = options.steering.is_some();
-        // Kernels on matrix units take whole blocks of tokens.
-        let most = options.chunk.next_multiple_of(BLOCK);
-        let sizes = CLASSES.into_iter().filter(|&n| n < most).chain([most]);
-        let mut kernels = Vec::new();
-        for size in sizes {
-            let tokens = u32::try_from(size).expect("chunks are counted in 32 bits");
-            let made =
-                ChunkKernels::new(&gpu.device, (tokens, mode), dims, parts.weights, steered)?;
-            kernels.push(made);
-        }
         let scratch = ChunkScratch::new(arenas, (parts.shape, dims), &kernels, parts.weights)?;
         let classes = kernels
             .iter()
-            .map(|k| record(&gpu.device, parts, k, &scratch, options.profile))
+            .map(|k| record(&gpu.device, parts, k, &scratch, profile))
             .collect::<Result<_, _>>()?;
-        let head = head(gpu, parts, (dims, class, rows), &scratch)?;
+        let head = head(gpu, parts, (last_row, class, rows), &scratch)?;
         let records = rows.records.clone();
-        Ok(Self { classes, scratch, head, records, layer_seconds: Cell::new(0.0) })
+        // Until one has run: attention's operations at a rate that any device of its kind has.
+        let rate = if gpu.is_cpu() { 2e9 } else { 1e12 };
+        let pair_flops = 4.0 * f64::from(dims.query_width);
+        let pace = Pace::new(SLICE, pair_flops / rate);
+        Ok(Self { classes, scratch, head, records, pace, profile })
     }
 
     /// Runs all layers over a chunk, and waits.
     pub(in crate::graph) fn run(
         &self,
-        queue: &mut Queue,
+        gpu: &mut Gpu,
         record: &Row,
         chunk: &Chunk<'_>,
+        notice: &Notice,
     ) -> Result<(), Error> {
         let tokens = chunk.tokens.len();
         let class = self.class(tokens).expect("the caller checked the length");
         let s = &self.scratch;
         s.mailbox.buffer.write(s.mailbox.offset, bytemuck::bytes_of(record));
         s.ids.buffer.write(s.ids.offset, bytemuck::cast_slice(chunk.tokens));
-        let mut last = queue.submit(&class.embed)?;
-        let mut layers = class.layers.as_slice();
-        while !layers.is_empty() {
-            let expected = self.layer_seconds.get() * tokens as f64;
-            let count = fitting(layers.len(), expected);
-            let (now, later) = layers.split_at(count);
-            let begin = Instant::now();
-            for layer in now {
-                last = queue.submit(layer)?;
-            }
-            wait(queue, last, SLICE)?;
-            self.layer_seconds.set(begin.elapsed().as_secs_f64() / (count * tokens) as f64);
-            layers = later;
-            if !layers.is_empty() && (chunk.cancelled)() {
-                return Err(Error::Cancelled);
+        let splits = !self.profile && self.pace.splits(chunk.pos, tokens);
+        let mut slices = Slices { prefill: self, gpu, notice, chunk, open: None };
+        slices.add(&class.embed, 0.0)?;
+        for (index, layer) in class.layers.iter().enumerate() {
+            match class.split.get(&index).filter(|_| splits) {
+                Some(split) => {
+                    slices.add(&split.before, 0.5)?;
+                    slices.ranges(&split.flash, record)?;
+                    slices.add(&split.after, 0.5)?;
+                }
+                None => slices.add(layer, 1.0)?,
             }
         }
-        Ok(())
+        slices.close()
+    }
+
+    /// Changes how long a slice may take. For tests.
+    pub(in crate::graph) fn set_slice(&mut self, slice: Duration) {
+        self.pace.set_slice(slice);
     }
 
     /// Computes the logits of the chunk's last token, and waits.
-    pub(in crate::graph) fn head(&self, queue: &mut Queue) -> Result<(), Error> {
-        let ticket = queue.submit(&self.head)?;
-        wait(queue, ticket, SLICE)
+    pub(in crate::graph) fn head(&self, gpu: &mut Gpu, notice: &Notice) -> Result<(), Error> {
+        let ticket = gpu.queue.submit(&self.head)?;
+        wait(gpu, ticket, notice)
     }
 
     /// Adds what the kernels of a chunk of so many tokens took when one last ran.
@@ -115,18 +111,92 @@ impl Prefill {
     }
 }
 
-/// How many of `layers` layers fit a slice, when one is expected to take so many seconds: at least one, and only one
-/// as long as nothing is known.
-fn fitting(layers: usize, expected: f64) -> usize {
-    if expected <= 0.0 {
-        return 1;
-    }
-    let fit = |count: &usize| *count as f64 * expected <= SLICE.as_secs_f64();
-    (1..=layers).take_while(fit).last().unwrap_or(1)
+/// Size classes of chunks of at most `chunk` tokens, the smallest first.
+pub(in crate::graph) fn sizes(chunk: usize) -> impl Iterator<Item = u32> {
+    // Kernels on matrix units take whole blocks of tokens.
+    let most = chunk.next_multiple_of(BLOCK);
+    let sizes = CLASSES.into_iter().filter(move |&n| n < most).chain([most]);
+    sizes.map(|n| u32::try_from(n).expect("chunks are counted in 32 bits"))
 }
 
-fn wait(queue: &mut Queue, ticket: Ticket, expected: Duration) -> Result<(), Error> {
-    queue.wait(ticket, &Patience { expected, ..Patience::default() })?;
+/// A chunk that is being submitted, slice by slice.
+struct Slices<'a> {
+    prefill: &'a Prefill,
+    gpu: &'a mut Gpu,
+    notice: &'a Notice,
+    chunk: &'a Chunk<'a>,
+    /// The slice that is on its way.
+    open: Option<Open>,
+}
+
+/// What was submitted and not waited for.
+struct Open {
+    last: Ticket,
+    begin: Instant,
+    /// Layers in it.
+    share: f64,
+}
+
+impl Slices<'_> {
+    /// Submits `share` layers, with those before them or in a slice of their own.
+    fn add(&mut self, graph: &Arc<Recorded>, share: f64) -> Result<(), Error> {
+        let begun = self.open.as_ref().map_or(0.0, |open| open.share);
+        if !self.prefill.pace.fits(begun, share, self.chunk.tokens.len()) {
+            self.close()?;
+            self.ask()?;
+        }
+        let last = self.gpu.queue.submit(graph)?;
+        match &mut self.open {
+            Some(open) => (open.last, open.share) = (last, open.share + share),
+            None => self.open = Some(Open { last, begin: Instant::now(), share }),
+        }
+        Ok(())
+    }
+
+    /// Runs the attention of a layer in ranges of query rows, each a slice.
+    fn ranges(&mut self, flash: &Arc<Recorded>, record: &Row) -> Result<(), Error> {
+        let (pos, tokens) = (self.chunk.pos, self.chunk.tokens.len());
+        let (pace, to) = (&self.prefill.pace, &self.prefill.scratch.ranges);
+        let mut first = 0;
+        while first < tokens {
+            self.close()?;
+            self.ask()?;
+            let count = pace.range(pos, first, tokens);
+            let row = Row { query_first: int(first), query_tokens: int(count), ..*record };
+            to.buffer.write(to.offset, bytemuck::bytes_of(&row));
+            let begin = Instant::now();
+            let ticket = self.gpu.queue.submit(flash)?;
+            wait(self.gpu, ticket, self.notice)?;
+            pace.ran_pairs(pace::pairs(pos, first, count), begin.elapsed());
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Waits for the slice that is on its way.
+    fn close(&mut self) -> Result<(), Error> {
+        let Some(Open { last, begin, share }) = self.open.take() else { return Ok(()) };
+        wait(self.gpu, last, self.notice)?;
+        if share > 0.0 {
+            self.prefill.pace.ran_layers(share, self.chunk.tokens.len(), begin.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Whether to go on.
+    fn ask(&self) -> Result<(), Error> {
+        if (self.chunk.cancelled)() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+}
+
+fn int(n: usize) -> u32 {
+    u32::try_from(n).expect("positions are counted in 32 bits")
+}
+
+fn wait(gpu: &mut Gpu, ticket: Ticket, notice: &Notice) -> Result<(), Error> {
+    let on_late = |text: &str| notice.warn(text);
+    let patience = Patience { expected: gpu.slice(), on_late: &on_late, cancelled: &|| false };
+    gpu.queue.wait(ticket, &patience)?;
     Ok(())
 }
 
@@ -134,7 +204,7 @@ fn wait(queue: &mut Queue, ticket: Ticket, expected: Duration) -> Result<(), Err
 fn head(
     gpu: &Gpu,
     parts: &Parts<'_>,
-    (dims, class, rows): (&Dims, &Class, &Rows),
+    (last_row, class, rows): (&LastRow, &Class, &Rows),
     scratch: &ChunkScratch,
 ) -> Result<Arc<Recorded>, Error> {
     let rows = Rows { control: scratch.control.clone(), ..rows.clone() };
@@ -149,6 +219,6 @@ fn head(
         row: rows.h.clone(),
         squares: rows.embed_squares.clone(),
     };
-    LastRow::new(&gpu.device, dims.hidden)?.record(&mut graph, "last row", io);
+    last_row.record(&mut graph, "last row", io);
     Ok(Builder::head_of(parts, class, &rows, graph).record(&gpu.device)?)
 }

@@ -15,6 +15,8 @@ use crate::vulkan::{Arena, Slice};
 pub(in crate::graph) struct ChunkScratch {
     pub(in crate::graph) control: Slice,
     pub(in crate::graph) mailbox: Slice,
+    /// The record of a range of query rows, written by the host.
+    pub(in crate::graph) ranges: Slice,
     /// Token ids, written by the host.
     pub(in crate::graph) ids: Slice,
     /// Residual `[tokens][hidden]`.
@@ -136,6 +138,7 @@ impl ChunkScratch {
         Ok(Self {
             control: words("chunk control", size_of::<Row>() as u64)?,
             mailbox: host.up.buffer("chunk mailbox", size_of::<Row>() as u64)?.all(),
+            ranges: host.up.buffer("chunk ranges", size_of::<Row>() as u64)?.all(),
             ids: host.up.buffer("chunk ids", tokens * 4)?.all(),
             h: floats("chunk residual", wide(shape.hidden))?,
             squares: floats("chunk squares", 1)?,

@@ -1,12 +1,34 @@
 //! The whole model on a Vulkan device against exact mathematics, and against itself (design decisions 18 and 19).
 //! Any device will do; Mesa's CPU driver is enough, and takes part with few of the prompts.
 
+mod failures;
+mod limits;
+mod loss;
 mod run;
+mod steering;
+mod stop;
 
 use crate::oracle::fixtures::{self, MODELS, Prompt};
 use crate::oracle::run::{argmax, log_probabilities};
+use q36::engine::{BackendChoice, Context, ModelEngine, Options, Prepared};
 use q36::quant::TensorType;
 use run::{Run, setup};
+
+/// The demo model on the device, in f16 rows; `None`, said aloud, where there is no device.
+fn open_engine(change: impl FnOnce(&mut Options)) -> Option<ModelEngine> {
+    let mut options = Options::new(crate::support::tiny_model());
+    options.backend = BackendChoice::Vulkan;
+    options.context = Context::Exactly(1024);
+    (options.kv_k, options.kv_v) = (Some(F16), Some(F16));
+    change(&mut options);
+    match Prepared::new(options) {
+        Ok(prepared) => Some(prepared.open(&mut |_, _| true).expect("the demo model fits")),
+        Err(why) => {
+            crate::support::skip(&format!("needs a Vulkan device: {why}"));
+            None
+        }
+    }
+}
 
 /// How far log-probabilities of the most likely tokens may be from exact mathematics.
 struct Bound {

@@ -1,11 +1,13 @@
 //! Sequences on the device backend.
 
 use crate::support;
-use q36::graph::{self, Backend, Chunk, Gpu, Kv, Options, Request, Row, Sieve, Source};
+use q36::graph::{self, Backend, Chunk, Gpu, Kv, Options, Row, Sieve, Source};
+use q36::model::memory::{Plan, Request};
 use q36::model::{Model, SlotId};
 use q36::quant::TensorType;
 use q36::vulkan::{Error, Validation};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How the backend is set up.
 #[derive(Debug, Clone)]
@@ -33,7 +35,8 @@ pub(super) struct Run {
 impl Run {
     /// `None`, said aloud, where there is no device.
     pub(super) fn new(model: &Arc<Model>, setup: &Setup) -> Option<Self> {
-        let open = |validation| Gpu::open_with(Request::Any, graph::Setup::default(), validation);
+        let open =
+            |validation| Gpu::open_with(graph::Request::Any, graph::Setup::default(), validation);
         let gpu = match open(Validation::Synchronization) {
             Err(graph::Error::Vulkan(Error::NoLayer(_))) => open(Validation::Off),
             other => other,
@@ -56,6 +59,8 @@ impl Run {
             steering: None,
             drawable: vec![u64::MAX; model.shape.vocab.div_ceil(64)],
             profile: false,
+            load: graph::Way::Auto,
+            notice: q36::util::notice::Notice::default(),
         };
         let mut backend =
             Backend::new(gpu, Source::File(model), options, &mut |_, _| true).expect("a backend");
@@ -67,6 +72,28 @@ impl Run {
     /// Whether the device is more than a CPU driver.
     pub(super) fn is_fast(&self) -> bool {
         !self.backend.gpu().is_cpu()
+    }
+
+    /// Bytes of device memory that are allocated, and that were planned.
+    pub(super) fn memory(&self, model: &Model, setup: &Setup) -> (u64, u64) {
+        let caps = self.backend.gpu().caps();
+        let scratch_bytes =
+            graph::scratch_bytes(&model.shape, caps, setup.chunk, setup.sessions, setup.quality);
+        let request = Request {
+            kv_k: setup.kv_k,
+            kv_v: setup.kv_v,
+            ctx: 6000,
+            sessions: setup.sessions,
+            slots: setup.sessions + 2,
+            scratch_bytes,
+        };
+        let plan = Plan::new(&model.shape, model.file.tensor_bytes(), &request);
+        (self.backend.allocated(), plan.on_device())
+    }
+
+    /// Changes how long a slice of a chunk may take.
+    pub(super) fn set_slice(&mut self, slice: Duration) {
+        self.backend.set_slice(slice);
     }
 
     pub(super) fn messages(&self) -> Vec<String> {

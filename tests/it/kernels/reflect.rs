@@ -37,6 +37,7 @@ fn every_module_is_valid_spirv() {
         return crate::support::skip("needs spirv-val (Debian: spirv-tools)");
     }
     let dir = tempfile::tempdir().unwrap();
+    let mut unknown = 0;
     for module in MODULES {
         let path = dir.path().join(module.name);
         let bytes: Vec<u8> = module.words().iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -48,7 +49,14 @@ fn every_module_is_valid_spirv() {
             .unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         // An older validator does not know cooperative matrices; it says so before it looks at anything.
-        let unknown = said.contains(&format!("Invalid capability operand: {COOPERATIVE_MATRIX}"));
-        assert!(out.status.success() || unknown, "{}: {said}", module.name);
+        let is_unknown =
+            said.contains(&format!("Invalid capability operand: {COOPERATIVE_MATRIX}"));
+        assert!(out.status.success() || is_unknown, "{}: {said}", module.name);
+        unknown += usize::from(is_unknown);
+    }
+    if unknown > 0 {
+        crate::support::skip(&format!(
+            "{unknown} modules with cooperative matrices need a newer spirv-val"
+        ));
     }
 }

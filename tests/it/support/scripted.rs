@@ -41,6 +41,7 @@ impl ScriptedEngine {
         let (kv_k, kv_v) = (TensorType::F16, TensorType::F16);
         let plan = Plan::new(&model.shape, 0, &Request::single(kv_k, kv_v, ctx));
         let info = Info {
+            device_usable: None,
             model: path,
             backend: BackendKind::Cpu,
             device: None,
