@@ -23,6 +23,7 @@ mod power;
 pub mod sample;
 mod session;
 mod slots;
+mod state;
 mod steering;
 mod sync;
 
@@ -35,3 +36,4 @@ pub use gpu::DeviceError;
 pub use local::ModelEngine;
 pub use open::{Prepared, default_threads, tokenizer_of};
 pub use options::{BackendChoice, Context, DEFAULT_CTX_TOKENS, Locking, Options, SteeringChoice};
+pub use state::{PART_BYTES, PartReading, Position, RawPart, StateIo, StateSource};

@@ -3,7 +3,7 @@
 use super::backend::{Chunk, Held, Outcome, Row};
 use super::sample::{SamplerParams, Shortlist};
 use super::{Error, Options};
-use crate::model::{Shape, SlotId};
+use crate::model::{Shape, SlotId, StatePart};
 use std::convert::Infallible;
 
 /// Never happens.
@@ -17,6 +17,18 @@ pub(super) struct Backend(Infallible);
 /// Never made.
 #[derive(Debug)]
 pub(super) enum Kv {}
+
+/// Never made.
+pub(super) enum Reading {}
+
+/// Never made.
+pub(super) enum RawPart {}
+
+impl RawPart {
+    pub(super) fn write_to(&self, _out: &mut Vec<u8>) {
+        match *self {}
+    }
+}
 
 /// What a step brings back of its logits: nothing here.
 #[derive(Debug, Clone, Copy, Default)]
@@ -89,6 +101,31 @@ impl Backend {
     }
 
     pub(super) fn profile(&mut self) -> Option<super::Profile> {
+        match self.0 {}
+    }
+
+    pub(super) fn read_state(
+        &mut self,
+        _place: (&Kv, SlotId, usize),
+        _part: &StatePart,
+    ) -> Result<Option<Reading>, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn finish_part(&mut self, reading: Reading) -> Result<RawPart, Error> {
+        match reading {}
+    }
+
+    pub(super) fn write_state(
+        &mut self,
+        _place: (&Kv, SlotId, usize),
+        _part: &StatePart,
+        _bytes: &[u8],
+    ) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn finish_state(&mut self) -> Result<(), Error> {
         match self.0 {}
     }
 

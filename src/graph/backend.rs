@@ -9,6 +9,7 @@ use super::pattern::Patterns;
 use super::prefill::{self, Prefill};
 use super::profile::{Meter, Spent};
 use super::scratch::{HostArenas, Rows, SamplingBuffers};
+use super::state::Ferry;
 use super::step::{Chunk, Found, Kv, Places, Row};
 use super::weights::DeviceWeights;
 use super::{Error, Sieve};
@@ -69,12 +70,14 @@ struct Ready {
 
 /// The model on the device: weights, caches and recorded steps.
 pub struct Backend {
-    gpu: Gpu,
-    shape: Shape,
-    options: Options,
+    pub(super) gpu: Gpu,
+    pub(super) shape: Shape,
+    pub(super) options: Options,
     shared: Shared,
-    states: States,
-    kv: KvCache,
+    pub(super) states: States,
+    pub(super) kv: KvCache,
+    /// Parts of states on their way to and from files.
+    pub(super) ferry: Ferry,
     places: Places,
     sampling: SamplingBuffers,
     classes: Vec<Ready>,
@@ -174,6 +177,7 @@ impl Backend {
             shared,
             states,
             kv,
+            ferry: Ferry::default(),
             places,
             sampling,
             classes,
@@ -195,6 +199,11 @@ impl Backend {
     pub fn reset_slot(&mut self, slot: SlotId) -> Result<(), Error> {
         self.check_slot(slot)?;
         self.states.clear(&mut self.gpu.queue, slot)
+    }
+
+    /// How K and V rows lie in pages.
+    pub(super) fn layout(&self) -> KvLayout {
+        layout(&self.shape, &self.options).expect("checked when the backend was made")
     }
 
     /// The most rows of [`Backend::rows`].
@@ -322,7 +331,7 @@ impl Backend {
         Ok(())
     }
 
-    fn check_slot(&self, slot: SlotId) -> Result<(), Error> {
+    pub(super) fn check_slot(&self, slot: SlotId) -> Result<(), Error> {
         let slots = self.states.slots();
         if (slot.0 as usize) < slots {
             Ok(())

@@ -25,10 +25,12 @@ mod prefill;
 mod profile;
 
 mod backend;
+mod state;
 
 pub use crate::vulkan::Request;
 pub use backend::{Backend, Options, Source, scratch_bytes};
 pub use device::{Gpu, Setup};
 pub use error::Error;
 pub use profile::{KernelSpent, Spent};
+pub use state::{PART_BYTES, RawPart, Reading};
 pub use step::{Chunk, Found, Kv, Row, Sieve};

@@ -26,6 +26,7 @@ mod buffer;
 
 mod check;
 mod descriptor;
+mod fetch;
 mod pipeline;
 mod profile;
 mod record;
@@ -41,6 +42,7 @@ pub use choose::{Listed, Rank, Request, choose, list};
 pub use device::{Device, Options};
 pub use entry::{Instance, Validation};
 pub use error::Error;
+pub use fetch::{Fetch, Fetched, Fetching};
 pub use info::{DeviceInfo, Kind};
 pub use memory::{Arena, Residence};
 pub use pipeline::{Binding, Pipeline, Program};
