@@ -14,10 +14,8 @@ pub(super) fn identity(choice: Option<&SteeringChoice>) -> Result<Vec<Vec<u8>>, 
     let Some(choice) = choice.filter(|c| c.attention != 0.0 || c.ffn != 0.0) else {
         return Ok(Vec::new());
     };
-    let failed = |e| Error::Steering {
-        path: choice.file.clone(),
-        problem: SteeringProblem::Unreadable(e),
-    };
+    let failed =
+        |e| Error::Steering { path: choice.file.clone(), problem: SteeringProblem::Unreadable(e) };
     let bytes = std::fs::read(&choice.file).map_err(failed)?;
     let scales = [choice.attention, choice.ffn].map(f32::to_le_bytes).concat();
     Ok(vec![bytes, scales])

@@ -146,9 +146,7 @@ impl Backend {
     ) -> Result<(), Error> {
         self.check_slot(slot)?;
         match part {
-            StatePart::Keys { index, rows } => {
-                self.put_rows(kv, Side::Keys, (*index, rows), bytes)
-            }
+            StatePart::Keys { index, rows } => self.put_rows(kv, Side::Keys, (*index, rows), bytes),
             StatePart::Values { index, rows } => {
                 self.put_rows(kv, Side::Values, (*index, rows), bytes)
             }

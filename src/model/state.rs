@@ -159,11 +159,8 @@ impl StateLayout {
         piece_bytes: usize,
     ) -> impl Iterator<Item = StatePart> + use<> {
         let attention = self.is_full_attention(layer);
-        let index = if attention {
-            layer / self.full_interval
-        } else {
-            layer - layer / self.full_interval
-        };
+        let index =
+            if attention { layer / self.full_interval } else { layer - layer / self.full_interval };
         let tokens = if attention { tokens } else { 0 };
         let heads = if attention { 0 } else { self.value_heads };
         let keys = cuts(tokens, rows_at_once(self.key_row_bytes(), piece_bytes))

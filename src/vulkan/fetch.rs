@@ -57,11 +57,7 @@ impl Fetch {
     ///
     /// # Panics
     /// When the slices together are larger than a piece, leave their buffers, or are not made of whole words.
-    pub fn start(
-        &mut self,
-        queue: &mut Queue,
-        from: &[Slice],
-    ) -> Result<Option<Fetching>, Error> {
+    pub fn start(&mut self, queue: &mut Queue, from: &[Slice]) -> Result<Option<Fetching>, Error> {
         let bytes: u64 = from.iter().map(|slice| slice.bytes).sum();
         assert!(bytes <= self.piece_bytes, "{bytes} bytes, a piece has {}", self.piece_bytes);
         for slice in from {
@@ -117,7 +113,12 @@ impl Slot {
         self.commands.record(|vk, commands| {
             let written = A::SHADER_STORAGE_WRITE | A::TRANSFER_WRITE;
             let before = S::COMPUTE_SHADER | S::COPY | S::CLEAR;
-            barrier(vk, commands, (before, written), (S::COPY, A::TRANSFER_READ | A::TRANSFER_WRITE));
+            barrier(
+                vk,
+                commands,
+                (before, written),
+                (S::COPY, A::TRANSFER_READ | A::TRANSFER_WRITE),
+            );
             let mut at = 0;
             for slice in from {
                 let region = [vk::BufferCopy::default()
