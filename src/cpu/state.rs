@@ -27,7 +27,9 @@ impl Backend {
             StatePart::Values { index, rows } => out.extend(kv.values(*index, rows.clone())),
             StatePart::Conv { index } => {
                 let (rows, _) = self.read_slot(slot, *index, pos)?;
-                rows.into_iter().for_each(|row| out.extend_from_slice(bytemuck::cast_slice(row)));
+                for row in rows {
+                    out.extend_from_slice(bytemuck::cast_slice(row));
+                }
             }
             StatePart::Matrix { index, heads } => {
                 let (_, state) = self.read_slot(slot, *index, pos)?;

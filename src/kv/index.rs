@@ -72,13 +72,12 @@ impl Index {
             let add = |node: &mut Node| {
                 node.entry(entry.header.text_bytes).or_default().push(entry.name);
             };
-            match self.trie.get_mut(&entry.key) {
-                Some(node) => add(node),
-                None => {
-                    let mut node = Node::new();
-                    add(&mut node);
-                    self.trie.insert(entry.key.clone(), node);
-                }
+            if let Some(node) = self.trie.get_mut(&entry.key) {
+                add(node);
+            } else {
+                let mut node = Node::new();
+                add(&mut node);
+                self.trie.insert(entry.key.clone(), node);
             }
             for id in &entry.tool_ids {
                 self.tools.entry(id.clone()).or_default().push(entry.name);
@@ -232,7 +231,9 @@ pub(super) mod tests {
             all.sort();
             all.dedup();
             let mut index = Index::default();
-            all.iter().for_each(|text| index.insert(entry(text)));
+            for text in &all {
+                index.insert(entry(text));
+            }
             for at in removed {
                 if !all.is_empty() {
                     let gone = all.remove(at.index(all.len()));

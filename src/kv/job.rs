@@ -155,13 +155,13 @@ impl Job {
             let Some(step) = self.steps.pop_front() else { break };
             match step {
                 Step::Bytes(bytes) => self.flying.push_back(Flying::Bytes(bytes)),
-                Step::Part(part) => match engine.start_part(self.at, &part)? {
-                    Some(reading) => self.flying.push_back(Flying::Part(reading)),
-                    None => {
+                Step::Part(part) => {
+                    let Some(reading) = engine.start_part(self.at, &part)? else {
                         self.steps.push_front(Step::Part(part));
                         break;
-                    }
-                },
+                    };
+                    self.flying.push_back(Flying::Part(reading));
+                }
             }
         }
         Ok(())

@@ -27,6 +27,7 @@ mod policy;
 mod prompt;
 mod scan;
 
+mod describe;
 mod error;
 mod job;
 mod save;
@@ -38,6 +39,7 @@ mod write;
 mod tests;
 
 pub use container::Container;
+pub use describe::Described;
 pub use digest::{BLOCK_BYTES, Chain, PIECE_BYTES};
 pub use directory::Directory;
 pub use encoder::{Encoder, Frame};

@@ -16,7 +16,7 @@
 //! | 44 | channels of the convolution | 2, 3 |
 //! | 48 | dimension of a recurrent head | 2, 3 |
 //! | 52 | value heads of a recurrent layer | 2, 3 |
-//! | 56, 60 | K and V type: 0 f16, 1 q8_0, 2 q4_0 | 3; both are f16 in version 2 |
+//! | 56, 60 | K and V type: 0 `f16`, 1 `q8_0`, 2 `q4_0` | 3; both are f16 in version 2 |
 //!
 //! Behind the head: u32 ids of the n tokens, f32 logits of the next token, then the layers in order. A layer with
 //! full attention is a u32 row count (n), the K rows and the V rows; a recurrent one its convolution rows and S

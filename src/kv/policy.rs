@@ -163,6 +163,7 @@ pub fn chat_anchor(prompt: &[TokenId], user: &[TokenId], assistant: &[TokenId]) 
 
 #[cfg(test)]
 mod tests {
+    use super::Moment::{Cold, Continued};
     use super::*;
 
     #[test]
@@ -218,7 +219,6 @@ mod tests {
             let stops = limits.stops(&Prefill { tokens, reused, anchor, last_stored });
             stops.into_iter().map(|s| (s.tokens, s.moment)).collect::<Vec<_>>()
         };
-        use Moment::{Cold, Continued};
         assert_eq!(stops(11_011, 0, None, 0), [(10_240, Cold)]);
         let both = [(10_240, Continued), (20_480, Cold)];
         assert_eq!(stops(21_000, 0, None, 0), both);

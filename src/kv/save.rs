@@ -81,7 +81,7 @@ impl Store {
         let now = (self.config.clock)();
         let frozen = freeze(engine, at, (moment.reason(), now), extras)?;
         let chain = Chain::new(&frozen.frame.text);
-        let name = self.name(&frozen.frame, &chain, now);
+        let name = Self::name(&frozen.frame, &chain, now);
         if let Err(why) = self.refresh() {
             self.notes.push(format!("session not saved: {why}"));
             return Ok(Saving::Skipped);
@@ -127,7 +127,7 @@ impl Store {
 
     /// A session that a user saved is named after its title and its time, so that saving it again keeps its name;
     /// everything else after its text.
-    fn name(&self, frame: &Frame, chain: &Chain<'_>, now: u64) -> Name {
+    fn name(frame: &Frame, chain: &Chain<'_>, now: u64) -> Name {
         let text = chain.digest(frame.text.len());
         match (&frame.sections.title, frame.header.reason) {
             (Some(title), Reason::AgentSession) => session_name(title, now),
@@ -250,12 +250,11 @@ pub(super) fn freeze(
     let layout = engine.state_layout();
     let head = StateHead::new(layout, ctx, chunk, tokens.len());
     let payload_bytes = head.payload_bytes(layout);
-    let (text, markers, extensions) = match &extras.key {
-        Some(key) => (key.text.clone(), key.markers.clone(), key.kind),
-        None => {
-            let text = engine.tokenizer().text(&tokens);
-            (text.bytes, text.markers, Extensions::default())
-        }
+    let (text, markers, extensions) = if let Some(key) = &extras.key {
+        (key.text.clone(), key.markers.clone(), key.kind)
+    } else {
+        let text = engine.tokenizer().text(&tokens);
+        (text.bytes, text.markers, Extensions::default())
     };
     let occurs = |tool: &&ToolBlock| contains(&text, &tool.block);
     let mut sections = Sections {

@@ -337,7 +337,9 @@ proptest! {
         sealed in any::<bool>(),
     ) {
         let mut bytes = file();
-        changes.iter().for_each(|change| apply(&mut bytes, change));
+        for change in &changes {
+            apply(&mut bytes, change);
+        }
         if sealed {
             reseal(&mut bytes);
         }

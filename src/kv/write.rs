@@ -174,5 +174,5 @@ fn refresh(directory: &Directory, candidate: &Candidate<Name>) -> Option<Candida
     let bytes = file.metadata().ok()?.len();
     let header = Header::parse(&raw, bytes).ok()?;
     let (hits, last_used) = (header.hits, header.last_used);
-    Some(Candidate { hits, last_used, bytes, ..candidate.clone() })
+    Some(Candidate { bytes, hits, last_used, ..candidate.clone() })
 }

@@ -2,6 +2,7 @@
 //! Any device will do; Mesa's CPU driver is enough, and takes part with few of the prompts.
 
 mod run;
+mod state;
 
 use crate::oracle::fixtures::{self, MODELS, Prompt};
 use crate::oracle::run::{argmax, log_probabilities};
