@@ -79,8 +79,7 @@ impl Described {
         let file = opened.map_err(|source| Refusal::Read { what: "the file", source })?;
         let mut file = Container::open(file)?;
         // Sessions that a user saved are not named after their text.
-        let reason = file.header().reason;
-        let by_text = !matches!(reason, Reason::AgentSession | Reason::AgentSystem);
+        let by_text = file.header().reason != Reason::AgentSession;
         let name = self.path.file_name().and_then(name_of).filter(|_| by_text);
         file.verify(name.as_ref())
     }

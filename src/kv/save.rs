@@ -35,6 +35,9 @@ pub struct Extras {
     pub tools: Vec<ToolBlock>,
     /// Its title.
     pub title: Option<Vec<u8>>,
+    /// When the session began, Unix seconds; now when not given. A session that a user saves again keeps its file by
+    /// this and its title.
+    pub created: Option<u64>,
     /// Sections of the caller's own.
     pub tagged: Vec<(Tag, Vec<u8>)>,
 }
@@ -81,12 +84,13 @@ impl Store {
         let now = (self.config.clock)();
         let frozen = freeze(engine, at, (moment.reason(), now), extras)?;
         let chain = Chain::new(&frozen.frame.text);
-        let name = Self::name(&frozen.frame, &chain, now);
+        let name = file_name(&frozen.frame, &chain);
         if let Err(why) = self.refresh() {
             self.notes.push(format!("session not saved: {why}"));
             return Ok(Saving::Skipped);
         }
-        let known = self.index.get(&name).filter(|e| e.fit == Fit::Usable).cloned();
+        let is_same = |e: &&Entry| e.fit == Fit::Usable && moment != Moment::AgentSession;
+        let known = self.index.get(&name).filter(is_same).cloned();
         if let Some(known) = known {
             self.mark_stored(id, count);
             return Ok(self.keep(at, &known, frozen.frame, moment));
@@ -123,16 +127,6 @@ impl Store {
     fn mark_stored(&mut self, id: SessionId, tokens: usize) {
         let track = self.tracks.entry(id).or_default();
         track.last_stored = track.last_stored.max(tokens);
-    }
-
-    /// A session that a user saved is named after its title and its time, so that saving it again keeps its name;
-    /// everything else after its text.
-    fn name(frame: &Frame, chain: &Chain<'_>, now: u64) -> Name {
-        let text = chain.digest(frame.text.len());
-        match (&frame.sections.title, frame.header.reason) {
-            (Some(title), Reason::AgentSession) => session_name(title, now),
-            _ => text,
-        }
     }
 
     /// A file with this text is there: it stays, with the tool calls that are new.
@@ -212,6 +206,15 @@ impl Store {
     }
 }
 
+/// A session that a user saved is named after its title and its time, so that saving it again keeps its name; everything
+/// else after its text.
+fn file_name(frame: &Frame, chain: &Chain<'_>) -> Name {
+    match (&frame.sections.title, frame.header.reason) {
+        (Some(title), Reason::AgentSession) => session_name(title, frame.header.created),
+        _ => chain.digest(frame.text.len()),
+    }
+}
+
 /// The name of a session that a user saved.
 pub fn session_name(title: &[u8], created: u64) -> Name {
     use sha1::Digest as _;
@@ -272,7 +275,7 @@ pub(super) fn freeze(
         hits: 0,
         ctx: head.ctx,
         fingerprint: [0; 4],
-        created: now,
+        created: extras.created.unwrap_or(now),
         last_used: now,
         payload_bytes,
         text_bytes: 0,

@@ -2,13 +2,13 @@
 //! file does not bring the text's key.
 
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use super::container::Container;
 use super::digest::{Chain, key_bytes};
 use super::directory::Listed;
-use super::header::{Extensions, Reason};
+use super::header::{Extensions, HEADER_BYTES, Header, Reason};
 use super::index::{Entry, Fit};
 use super::payload::Head;
 use super::refusal::Refusal;
@@ -67,7 +67,22 @@ impl ModelKey {
 pub(super) fn read(path: &Path, listed: Listed, model: &ModelKey) -> Option<Entry> {
     let file = File::open(path).ok()?;
     let inode = file.metadata().ok()?.ino();
-    let mut file = Container::open(file).ok()?;
+    let bytes = file.metadata().ok()?.len();
+    let mut head = [0; HEADER_BYTES];
+    file.read_exact_at(&mut head, 0).ok()?;
+    let header = Header::parse(&head, u64::MAX).ok()?;
+    let Listed { name, file_name, .. } = listed;
+    let entry = |fit, key, tool_ids| {
+        Some(Entry { name, file_name, header, bytes, inode, fit, key, tool_ids })
+    };
+    let mut file = match Container::open(file) {
+        Ok(file) => file,
+        // It takes room all the same, so it has to be known.
+        Err(why) => {
+            let fit = Fit::Refused(why.class(), why.to_string());
+            return entry(fit, Vec::new(), Vec::new());
+        }
+    };
     let mut fit = model.fit(&mut file);
     let (mut key, mut tool_ids) = (Vec::new(), Vec::new());
     if fit == Fit::Usable {
@@ -79,9 +94,7 @@ pub(super) fn read(path: &Path, listed: Listed, model: &ModelKey) -> Option<Entr
             Err(refusal) => fit = Fit::Refused(refusal.class(), refusal.to_string()),
         }
     }
-    let Listed { name, file_name, .. } = listed;
-    let (header, bytes) = (*file.header(), file.bytes());
-    Some(Entry { name, file_name, header, bytes, inode, fit, key, tool_ids })
+    entry(fit, key, tool_ids)
 }
 
 /// The key of the text, and the sections.

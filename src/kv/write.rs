@@ -172,7 +172,8 @@ fn refresh(directory: &Directory, candidate: &Candidate<Name>) -> Option<Candida
     let mut raw = [0; HEADER_BYTES];
     file.read_exact(&mut raw).ok()?;
     let bytes = file.metadata().ok()?.len();
-    let header = Header::parse(&raw, bytes).ok()?;
+    // One that is cut short takes room all the same.
+    let header = Header::parse(&raw, u64::MAX).ok()?;
     let (hits, last_used) = (header.hits, header.last_used);
     Some(Candidate { bytes, hits, last_used, ..candidate.clone() })
 }

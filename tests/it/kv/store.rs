@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use q36::engine::{Engine as _, ModelEngine, SessionId};
 use q36::kv::{
-    Config, Container, Error, Extensions, Extras, Limits, Moment, Prompt, Reason, Restored, Saving,
-    Store, ToolBlock, VisibleKey,
+    self, Class, Config, Container, Error, Extensions, Extras, Fit, Limits, Moment, Prompt, Reason,
+    Restored, Saving, Store, ToolBlock, VisibleKey,
 };
 use q36::tokenizer::TokenId;
 
@@ -180,9 +180,18 @@ fn damaged_files_go_and_foreign_ones_stay() {
     std::fs::write(&path, &bytes).unwrap();
     let alien = dir.path().join(format!("{}.kv", "ab".repeat(20)));
     std::fs::write(&alien, "notes of somebody else").unwrap();
+    // Cut short, it is known all the same: it takes room.
+    std::fs::write(dir.path().join(format!("{}.kv", "cd".repeat(20))), &bytes[..2000]).unwrap();
     let mut other = Store::open(config(dir.path()), &engine).unwrap();
     assert_eq!(lookup(&mut other, &engine, &prompt), Some(40));
     assert!(path.exists() && alien.exists() && other.take_notes().is_empty());
+    let fit = |bytes| other.index().iter().find(|e| e.bytes == bytes).map(|e| e.fit.clone());
+    assert!(matches!(fit(2000), Some(Fit::Refused(Class::Damaged, _))), "{:?}", fit(2000));
+    let foreign = fit(bytes.len() as u64);
+    assert!(
+        matches!(foreign, Some(Fit::Refused(_, ref why)) if why.contains("fingerprint")),
+        "{foreign:?}"
+    );
 }
 
 #[test]
@@ -372,4 +381,27 @@ fn stores_of_one_directory_see_each_other() {
     let restored = stores[0].restore(&mut engine, id, hit).unwrap();
     assert_eq!((restored.tokens, engine.tokens(id).len()), (120, 120));
     assert_eq!(lookup(&mut stores[1], &engine, &prompt), None);
+}
+
+#[test]
+fn a_session_that_a_user_saved_keeps_its_file_when_it_is_saved_again() {
+    let dir = temp_dir();
+    let mut engine = open(|_| {});
+    let prompt = prompt(&engine, 80);
+    let id = engine.open_session().unwrap();
+    let mut store = Store::open(config(dir.path()), &engine).unwrap();
+    let title = b"About a fox".to_vec();
+    for (end, moment) in [(5, Moment::AgentSession), (40, Moment::AgentSession)] {
+        sync(&mut engine, id, &prompt[..end]);
+        let extras = Extras { title: Some(title.clone()), created: Some(77), ..Extras::default() };
+        assert_eq!(store.save(&mut engine, id, moment, &extras).unwrap(), Saving::Started);
+        store.close(&mut engine);
+    }
+    let path =
+        dir.path().join(format!("{}.kv", q36::util::hex::encode(&kv::session_name(&title, 77))));
+    assert_eq!(files(dir.path()), std::slice::from_ref(&path));
+    engine.reset(id).unwrap();
+    let loaded = kv::load_file(&mut engine, id, &path).unwrap();
+    assert_eq!((loaded.tokens.len(), loaded.sections.title), (40, Some(title)));
+    assert_eq!(lookup(&mut store, &engine, &prompt), None, "it is the user's, not a cache");
 }
