@@ -1,9 +1,9 @@
 //! Processes that are killed while they save: whatever they left, every file is whole or ignored, and what was saved
 //! before is still there.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use q36::engine::Engine as _;
@@ -19,6 +19,8 @@ const CHILD: &str = "Q36_TEST_KV_CHILD";
 /// How often a process is killed; 200 is the whole test.
 const ROUNDS: &str = "Q36_TEST_KILLS";
 const DEFAULT_ROUNDS: usize = 12;
+/// What the process says before each save.
+const SAVING: &str = "saving";
 
 /// The process that saves until it dies. A test like any other when nobody asks for it.
 #[test]
@@ -28,23 +30,24 @@ fn child() {
     let prompt = prompt(&engine, 500);
     let id = engine.open_session().unwrap();
     let mut store = Store::open(config(Path::new(&dir)), &engine).unwrap();
-    println!("ready");
     let mut rng = Rng::new(u64::from(std::process::id()));
     let mut below = |n: u64| usize::try_from(rng.next_u64() % n).unwrap();
     loop {
         // A conversation: load what there is, go on a little, save on the way, be replaced by another.
-        let end = 20 + below(300);
+        let end = 20 + below(100);
         let text = engine.tokenizer().text(&prompt[..end]);
         let known = Prompt { bytes: &text.bytes, markers: &text.markers, replayed: &[] };
         if let Some(hit) = store.lookup(&known) {
             store.restore(&mut engine, id, hit).unwrap();
         }
         sync(&mut engine, id, &prompt[..end]);
+        println!("\n{SAVING}");
         store.save(&mut engine, id, Moment::Continued, &Extras::default()).unwrap();
         for step in 0..below(12) {
             engine.decode(&[(id, prompt[end + step])]).unwrap();
             store.pump(&mut engine);
         }
+        println!("\n{SAVING}");
         store.save(&mut engine, id, Moment::Evict, &Extras::default()).unwrap();
         if below(4) == 0 {
             store.close(&mut engine);
@@ -55,7 +58,14 @@ fn child() {
     }
 }
 
-fn spawn(dir: &Path) -> Child {
+/// A process that saves, and the other end of its output: without that it would end by itself.
+struct Saver {
+    child: Child,
+    _output: BufReader<ChildStdout>,
+}
+
+/// One that has begun its `saves`-th save just now.
+fn spawn(dir: &Path, saves: usize) -> Saver {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kv::kill::child", "--nocapture"])
         .env(CHILD, dir)
@@ -63,10 +73,14 @@ fn spawn(dir: &Path) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let ready = lines.any(|line| line.unwrap().ends_with("ready"));
-    assert!(ready, "the child came up");
-    child
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let begun = output
+        .by_ref()
+        .lines()
+        .filter(|line| line.as_ref().is_ok_and(|line| line == SAVING))
+        .take(saves);
+    assert_eq!(begun.count(), saves, "the child saves for ever");
+    Saver { child, _output: output }
 }
 
 /// Every file that has the name of a saved session is whole.
@@ -106,11 +120,13 @@ fn a_kill_at_any_moment_costs_nothing_that_was_saved() {
     for round in 0..rounds {
         // Now and then three at once.
         let count = if round % 5 == 4 { 3 } else { 1 };
-        let mut children: Vec<Child> = (0..count).map(|_| spawn(dir.path())).collect();
-        std::thread::sleep(Duration::from_micros(rng.next_u64() % 150_000));
-        for child in &mut children {
-            child.kill().unwrap();
-            child.wait().unwrap();
+        let saves = 1 + usize::try_from(rng.next_u64() % 4).unwrap();
+        let mut children: Vec<Saver> = (0..count).map(|_| spawn(dir.path(), saves)).collect();
+        // A save takes a few milliseconds; some of these moments are after it.
+        std::thread::sleep(Duration::from_micros(rng.next_u64() % 12_000));
+        for saver in &mut children {
+            saver.child.kill().unwrap();
+            saver.child.wait().unwrap();
         }
         let whole = verify(dir.path());
         assert!(whole >= known, "round {round}: {whole} files where there were {known}");

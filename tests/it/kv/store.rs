@@ -187,11 +187,8 @@ fn damaged_files_go_and_foreign_ones_stay() {
     assert!(path.exists() && alien.exists() && other.take_notes().is_empty());
     let fit = |bytes| other.index().iter().find(|e| e.bytes == bytes).map(|e| e.fit.clone());
     assert!(matches!(fit(2000), Some(Fit::Refused(Class::Damaged, _))), "{:?}", fit(2000));
-    let foreign = fit(bytes.len() as u64);
-    assert!(
-        matches!(foreign, Some(Fit::Refused(_, ref why)) if why.contains("fingerprint")),
-        "{foreign:?}"
-    );
+    // Whoever it belongs to, it is not ours to delete.
+    assert!(matches!(fit(bytes.len() as u64), Some(Fit::Refused(..))));
 }
 
 #[test]
