@@ -8,6 +8,7 @@
 //! ```
 //!
 //! The numbers are the tokens of the session and the layers of the model. Files go to the temporary folder (`TMPDIR`).
+#![expect(clippy::print_stdout, reason = "this prints what it measures")]
 
 use std::error::Error;
 use std::time::Instant;
