@@ -19,6 +19,7 @@ pub(super) struct Backend(Infallible);
 pub(super) enum Kv {}
 
 /// Never made.
+#[derive(Clone, Copy)]
 pub(super) enum Reading {}
 
 /// Never made.
@@ -112,8 +113,8 @@ impl Backend {
         match self.0 {}
     }
 
-    pub(super) fn finish_part(&mut self, reading: Reading) -> Result<RawPart, Error> {
-        match reading {}
+    pub(super) fn finish_part(&mut self, _reading: Reading) -> Result<RawPart, Error> {
+        match self.0 {}
     }
 
     pub(super) fn write_state(

@@ -17,9 +17,15 @@ pub(crate) const TYPES: [TensorType; 3] = [TensorType::F16, TensorType::Q8_0, Te
 /// An engine whose session holds so many tokens of the story, or nothing.
 pub(crate) fn engine(options: &Options, tokens: usize) -> (ModelEngine, SessionId) {
     let mut engine = Prepared::new(options.clone()).unwrap().open(&mut |_, _| true).unwrap();
+    let id = session(&mut engine, tokens);
+    (engine, id)
+}
+
+/// A new session that holds so many tokens of the story, or nothing.
+pub(crate) fn session(engine: &mut ModelEngine, tokens: usize) -> SessionId {
     let id = engine.open_session().unwrap();
     if tokens > 0 {
-        let prompt = prompt(&engine, tokens);
+        let prompt = prompt(engine, tokens);
         // The end comes token by token, so that both ways of writing rows and states are in the file.
         let (beginning, end) = prompt.split_at(tokens - tokens.min(3));
         if !beginning.is_empty() {
@@ -32,7 +38,7 @@ pub(crate) fn engine(options: &Options, tokens: usize) -> (ModelEngine, SessionI
             }
         }
     }
-    (engine, id)
+    id
 }
 
 /// Logits of the session and of so many greedy tokens, and these tokens.
@@ -71,6 +77,19 @@ pub(crate) fn check(options: &Options, tokens: usize, steps: usize) {
     assert!(found == expected, "other bits after {tokens} tokens with {options:?}");
 }
 
+/// The same with another session of one engine in the place of a new engine.
+pub(crate) fn check_beside(options: &Options, tokens: usize, steps: usize) {
+    let dir = temp_dir();
+    let path = dir.path().join("saved.kv");
+    let (mut engine, id) = engine(&Options { sessions: 2, ..options.clone() }, tokens);
+    kv::save_file(&mut engine, id, &path, &Extras::default(), 1).unwrap();
+    let expected = go_on(&mut engine, id, steps);
+    let other = session(&mut engine, 5);
+    kv::load_file(&mut engine, other, &path).unwrap();
+    let found = go_on(&mut engine, other, steps);
+    assert!(found == expected, "other bits after {tokens} tokens with {options:?}");
+}
+
 #[test]
 fn every_pair_of_types_goes_on_bit_for_bit() {
     for (kv_k, kv_v) in TYPES.into_iter().flat_map(|k| TYPES.map(|v| (k, v))) {
@@ -83,7 +102,7 @@ fn every_pair_of_types_goes_on_bit_for_bit() {
 #[test]
 fn any_length_goes_on_bit_for_bit() {
     for tokens in [1, 2, 3, 4, 63, 64, 65, 128, 200] {
-        check(&options(), tokens, 4);
+        check_beside(&options(), tokens, 4);
     }
 }
 
