@@ -63,11 +63,37 @@ impl ModelKey {
     }
 }
 
+/// Files that one thread reads while another would be started.
+const FEW: usize = 256;
+const MAX_THREADS: usize = 8;
+
+/// Reads entries of files in a directory, of many on several threads: what takes the time is asking the system.
+pub(super) fn read_all(dir: &Path, files: &[Listed], model: &ModelKey) -> Vec<Entry> {
+    let read_some = |files: &[Listed]| -> Vec<Entry> {
+        let one = |file: &Listed| read(&dir.join(&file.file_name), file.clone(), model);
+        files.iter().filter_map(one).collect()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let each = files.len().div_ceil(threads.min(MAX_THREADS)).max(FEW);
+    let mut parts = files.chunks(each);
+    let Some(first) = parts.next() else { return Vec::new() };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = parts.map(|part| scope.spawn(|| read_some(part))).collect();
+        let mut entries = read_some(first);
+        for other in others {
+            entries.extend(other.join().expect("reading a file never panics"));
+        }
+        entries
+    })
+}
+
 /// Reads an entry. `None` for what is no KVC file, or has gone.
 pub(super) fn read(path: &Path, listed: Listed, model: &ModelKey) -> Option<Entry> {
     let file = File::open(path).ok()?;
-    let inode = file.metadata().ok()?.ino();
-    let bytes = file.metadata().ok()?.len();
+    let metadata = file.metadata().ok()?;
+    let bytes = metadata.len();
+    // Some file systems list other numbers than they tell of an open file; listings are what is compared.
+    let inode = if listed.inode == 0 { metadata.ino() } else { listed.inode };
     let mut head = [0; HEADER_BYTES];
     file.read_exact_at(&mut head, 0).ok()?;
     let header = Header::parse(&head, u64::MAX).ok()?;

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::container::Container;
 use super::digest::Chain;
-use super::directory::{Directory, Stamp, count_hit};
+use super::directory::{Directory, Listed, Stamp, count_hit, name_of};
 use super::error::Error;
 use super::header::Reason;
 use super::index::{Entry, Index, Name};
@@ -209,14 +209,12 @@ impl Store {
         for name in gone {
             self.index.remove(&name);
         }
-        for file in listed {
-            if self.index.get(&file.name).is_some_and(|known| known.inode == file.inode) {
-                continue;
-            }
-            let path = self.directory.path().join(&file.file_name);
-            if let Some(entry) = scan::read(&path, file, &self.model) {
-                self.index.insert(entry);
-            }
+        let is_new = |file: &Listed| {
+            self.index.get(&file.name).is_none_or(|known| known.inode != file.inode)
+        };
+        let new: Vec<Listed> = listed.into_iter().filter(is_new).collect();
+        for entry in scan::read_all(self.directory.path(), &new, &self.model) {
+            self.index.insert(entry);
         }
         self.stamp = Some(stamp);
         Ok(())
@@ -429,9 +427,9 @@ impl Store {
     /// Puts a new file into the index.
     fn adopt(&mut self, path: &std::path::Path) {
         let Some(file_name) = path.file_name() else { return };
-        let Some(name) = super::directory::name_of(file_name) else { return };
+        let Some(name) = name_of(file_name) else { return };
         let file_name = file_name.to_string_lossy().into_owned();
-        let listed = super::directory::Listed { name, file_name, inode: 0 };
+        let listed = Listed { name, file_name, inode: 0 };
         if let Some(entry) = scan::read(path, listed, &self.model) {
             self.index.insert(entry);
         }

@@ -2,6 +2,7 @@
 
 mod background;
 mod command;
+mod full;
 mod kill;
 pub(crate) mod roundtrip;
 mod store;
