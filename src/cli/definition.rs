@@ -12,6 +12,7 @@ use super::doctor::DoctorArgs;
 use super::error::{self, UsageError};
 use super::help::HelpRequest;
 use super::inspect::InspectArgs;
+use super::kv::KvArgs;
 use super::man::ManArgs;
 use super::run::RunArgs;
 use super::values::ColorChoice;
@@ -38,6 +39,8 @@ pub mod heading {
     pub const BENCHMARK: &str = "Benchmark";
     /// Flags of `inspect`.
     pub const INSPECT: &str = "Inspect";
+    /// Flags of `kv`.
+    pub const KV: &str = "Saved sessions";
     /// Flags of `devices`.
     pub const DEVICES: &str = "Devices";
     /// Flags of `doctor`.
@@ -113,6 +116,10 @@ pub enum Command {
     Bench(Box<BenchArgs>),
     /// Show what a model file holds and needs.
     Inspect(InspectArgs),
+    /// List, show, verify or delete saved sessions.
+    ///
+    /// Needs no model. Files of other models and other programs are shown, too.
+    Kv(KvArgs),
     /// List the Vulkan devices and what they can do.
     Devices(DevicesArgs),
     /// Check this machine and the model; say what to do.

@@ -20,7 +20,7 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 15] = [
+pub const VARIABLES: [Variable; 16] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
@@ -32,6 +32,10 @@ pub const VARIABLES: [Variable; 15] = [
         effect: "lock that keeps a second model off this machine, instead of q36.lock in \
                  XDG_RUNTIME_DIR or /tmp",
     },
+    Variable {
+        name: "Q36_HOME",
+        effect: "saved sessions are in kvcache below it, instead of ~/.q36",
+    },
     Variable { name: "Q36_DEBUG", effect: "developer switches, a list of NAME or NAME=VALUE" },
     Variable { name: "Q36_GGUF_DIR", effect: "where download_model.sh puts files" },
     Variable { name: "HF_TOKEN", effect: "token that download_model.sh sends to the hub" },
@@ -39,7 +43,10 @@ pub const VARIABLES: [Variable; 15] = [
     Variable { name: "CLICOLOR_FORCE", effect: "colours into files and pipes too, unless 0" },
     Variable { name: "COLUMNS", effect: "width of the terminal" },
     Variable { name: "TERM", effect: "no colours when it is dumb" },
-    Variable { name: "HOME", effect: "where XDG_DATA_HOME and XDG_CACHE_HOME are when not set" },
+    Variable {
+        name: "HOME",
+        effect: "where Q36_HOME, XDG_DATA_HOME and XDG_CACHE_HOME are when not set",
+    },
     Variable { name: "XDG_CACHE_HOME", effect: "compiled GPU programs are kept in q36 below it" },
     Variable { name: "XDG_DATA_HOME", effect: "models are searched in q36/gguf below it" },
     Variable { name: "XDG_RUNTIME_DIR", effect: "the lock is here when Q36_LOCK_FILE is not set" },
@@ -95,6 +102,8 @@ pub struct Environment {
     pub cpu_prefill_chunk: Option<u32>,
     /// `Q36_LOCK_FILE`.
     pub lock_file: Option<PathBuf>,
+    /// `Q36_HOME`, or its place in `HOME`.
+    pub home: Option<PathBuf>,
     /// `Q36_DEBUG`.
     pub debug: DebugSwitches,
     /// `XDG_RUNTIME_DIR`.
@@ -127,6 +136,7 @@ impl Environment {
             threads: count("Q36_THREADS")?,
             cpu_prefill_chunk: count("Q36_CPU_PREFILL_CHUNK")?,
             lock_file: path("Q36_LOCK_FILE"),
+            home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             data_home: directory("XDG_DATA_HOME")

@@ -19,6 +19,7 @@ pub mod engine;
 pub mod environment;
 pub mod help;
 pub mod inspect;
+pub mod kv;
 pub mod man;
 pub mod run;
 pub mod sampling;

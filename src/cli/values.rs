@@ -46,6 +46,15 @@ pub fn non_negative(text: &str) -> Result<u32, ValueError> {
     whole(text, 0, MAX_COUNT)
 }
 
+/// A time span: a number and one of s, m, h, d, w. In seconds.
+pub fn age(text: &str) -> Result<u64, ValueError> {
+    const UNITS: [(char, u64); 5] =
+        [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(*unit));
+    unit.and_then(|(unit, seconds)| digits(text.strip_suffix(*unit)?)?.checked_mul(*seconds))
+        .ok_or_else(|| ValueError::new("a number and s, m, h, d or w, such as 30d"))
+}
+
 /// A percentage from 1 to 100.
 pub fn percent(text: &str) -> Result<u8, ValueError> {
     whole(text, 1, 100).map(|n| u8::try_from(n).expect("at most 100"))

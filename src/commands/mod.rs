@@ -13,6 +13,7 @@ mod gpu;
 mod gpu;
 mod help;
 mod inspect;
+mod kv;
 mod machine;
 mod man;
 pub mod paths;
@@ -122,6 +123,7 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
             bench::run(&args, &context)
         }
         Command::Inspect(args) => inspect::run(&args, &context),
+        Command::Kv(args) => kv::run(&args, &context),
         Command::Devices(args) => devices::run(&args, &context),
         Command::Doctor(args) => doctor::run(&args, &context),
         Command::Completions(args) => completions::run(&args, printer),

@@ -128,6 +128,15 @@ impl Backend {
         self.slots.write(slot, index, pos, layer)
     }
 
+    /// One recurrent layer of a slot, to write.
+    pub(super) fn slot_layer(
+        &mut self,
+        slot: SlotId,
+        index: usize,
+    ) -> Result<&mut super::slots::LayerState, Error> {
+        self.slots.layer_mut(slot, index)
+    }
+
     /// The logits of the last step: as many rows of the vocabulary as it asked for.
     pub fn logits(&self) -> &[f32] {
         &self.logits

@@ -26,6 +26,7 @@ mod recurrent;
 
 mod backend;
 mod forward;
+mod state;
 
 pub use backend::{Backend, Options};
 pub use error::Error;

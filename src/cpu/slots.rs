@@ -96,6 +96,14 @@ impl Slots {
         Ok(((1..self.taps).rev().map(row).collect(), &layer.state))
     }
 
+    /// One recurrent layer of a slot, to write.
+    pub(super) fn layer_mut(&mut self, id: SlotId, index: usize) -> Result<&mut LayerState, Error> {
+        let place = self.place(id)?;
+        let slot = &mut self.slots[place];
+        slot.dirty = true;
+        Ok(&mut slot.layers[index])
+    }
+
     /// Sets what [`Slots::read`] gives, the rows one after the other.
     pub(super) fn write(
         &mut self,

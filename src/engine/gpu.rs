@@ -6,13 +6,13 @@ use super::sample::{Sampler, SamplerParams, Shortlist};
 use super::{Error, KernelTime, LoadReport, LoadWay, Options, Phase, Profile, steering};
 use crate::graph::{self, Drill, Found, Gpu, Request, Sieve, Spent};
 use crate::model::memory::Request as Needs;
-use crate::model::{Shape, SlotId};
+use crate::model::{Shape, SlotId, StatePart};
 use crate::tokenizer::TokenId;
 use crate::util::units::Bytes;
 use std::sync::Arc;
 
 pub use crate::graph::Error as DeviceError;
-pub(super) use crate::graph::Kv;
+pub(super) use crate::graph::{Kv, RawPart, Reading};
 
 /// What a step brings back of its logits.
 #[derive(Debug, Clone, Copy, Default)]
@@ -224,6 +224,31 @@ impl Backend {
 
     pub(super) fn logits(&mut self, kv: &Kv) -> Result<Vec<f32>, Error> {
         Ok(self.live()?.logits(kv)?)
+    }
+
+    pub(super) fn read_state(
+        &mut self,
+        place: (&Kv, SlotId, usize),
+        part: &StatePart,
+    ) -> Result<Option<Reading>, Error> {
+        Ok(self.live()?.read_state(place, part)?)
+    }
+
+    pub(super) fn finish_part(&mut self, reading: Reading) -> Result<RawPart, Error> {
+        Ok(reading.finish(self.live()?)?)
+    }
+
+    pub(super) fn write_state(
+        &mut self,
+        place: (&Kv, SlotId, usize),
+        part: &StatePart,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        Ok(self.live()?.write_state(place, part, bytes)?)
+    }
+
+    pub(super) fn finish_state(&mut self) -> Result<(), Error> {
+        Ok(self.live()?.finish_state()?)
     }
 
     /// What the device spent its time on, when it was opened to tell.

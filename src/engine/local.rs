@@ -10,6 +10,7 @@ use super::gpu::Wanted;
 use super::sample::{NonFinite, Sampler, SamplerParams};
 use super::session::Session;
 use super::slots::SlotBook;
+use super::state::Identity;
 use super::sync::{self, Restarts, Start};
 use super::{
     Engine, Error, Info, Profile, SessionId, SnapshotId, SyncControl, SyncReport, lock, power,
@@ -23,6 +24,7 @@ pub struct ModelEngine {
     pub(super) info: Info,
     pub(super) tokenizer: Tokenizer,
     pub(super) backend: Backend,
+    pub(super) identity: Identity,
     pub(super) book: SlotBook,
     pub(super) slots: usize,
     /// Slots that snapshots may hold; the rest belong to sessions and the open step.
@@ -51,12 +53,12 @@ pub(super) enum Ended {
 }
 
 impl ModelEngine {
-    fn session(&self, id: SessionId) -> Result<&Session, Error> {
+    pub(super) fn session(&self, id: SessionId) -> Result<&Session, Error> {
         self.sessions.get(&id).ok_or(Error::NoSession(id.0))
     }
 
     /// Everything that can be refused before a state changes.
-    fn check(&self, held: usize, new: &[TokenId]) -> Result<(), Error> {
+    pub(super) fn check(&self, held: usize, new: &[TokenId]) -> Result<(), Error> {
         let needed = held + new.len();
         if needed > self.info.ctx_tokens {
             return Err(Error::ContextFull { needed, ctx: self.info.ctx_tokens });

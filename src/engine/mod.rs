@@ -24,6 +24,7 @@ mod recover;
 pub mod sample;
 mod session;
 mod slots;
+mod state;
 mod steering;
 mod sync;
 
@@ -38,3 +39,4 @@ pub use open::{Prepared, default_threads, tokenizer_of};
 pub use options::{
     BackendChoice, Context, DEFAULT_CTX_TOKENS, Drill, LoadWay, Locking, Options, SteeringChoice,
 };
+pub use state::{PART_BYTES, PartReading, Position, RawPart, StateIo, StateSource};

@@ -4,7 +4,7 @@ use super::backend::{Chunk, Held, Outcome, Row};
 use super::sample::{SamplerParams, Shortlist};
 use super::{Error, LoadReport, Options};
 use crate::model::memory::Request as Needs;
-use crate::model::{Shape, SlotId};
+use crate::model::{Shape, SlotId, StatePart};
 use crate::util::units::Bytes;
 use std::convert::Infallible;
 
@@ -26,6 +26,19 @@ pub(super) struct Backend(Infallible);
 /// Never made.
 #[derive(Debug)]
 pub(super) enum Kv {}
+
+/// Never made.
+#[derive(Clone, Copy)]
+pub(super) enum Reading {}
+
+/// Never made.
+pub(super) enum RawPart {}
+
+impl RawPart {
+    pub(super) fn write_to(&self, _out: &mut Vec<u8>) {
+        match *self {}
+    }
+}
 
 /// What a step brings back of its logits: nothing here.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,6 +144,31 @@ impl Backend {
     }
 
     pub(super) fn profile(&mut self) -> Option<super::Profile> {
+        match self.0 {}
+    }
+
+    pub(super) fn read_state(
+        &mut self,
+        _place: (&Kv, SlotId, usize),
+        _part: &StatePart,
+    ) -> Result<Option<Reading>, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn finish_part(&mut self, _reading: Reading) -> Result<RawPart, Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn write_state(
+        &mut self,
+        _place: (&Kv, SlotId, usize),
+        _part: &StatePart,
+        _bytes: &[u8],
+    ) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn finish_state(&mut self) -> Result<(), Error> {
         match self.0 {}
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::backend::Backend;
 use super::options::{BackendChoice, Context, Locking, Options};
 use super::slots::SlotBook;
+use super::state::Identity;
 use super::{BackendKind, Error, Info, ModelEngine, gpu, lock, steering};
 use crate::cpu;
 use crate::model::memory::{Plan, Request};
@@ -205,6 +206,7 @@ impl Prepared {
             Locking::Never => None,
         };
         let tokenizer = origin.tokenizer()?;
+        let identity = Identity::new(&origin, &options, &info)?;
         let origin = Arc::new(origin);
         let backend = match (device, &*origin) {
             (Some(device), _) => {
@@ -221,6 +223,7 @@ impl Prepared {
             info,
             tokenizer,
             backend,
+            identity,
             book: SlotBook::new(options.slots()),
             slots: options.slots(),
             snapshot_slots: options.snapshots,

@@ -110,6 +110,13 @@ impl Session {
         Ok(())
     }
 
+    /// Length, slot and logits of a remembered position.
+    pub(super) fn remembered(&self, id: SnapshotId) -> Result<(usize, SlotId, &[f32]), Error> {
+        let found = self.snapshots.iter().find(|s| s.id == id);
+        let found = found.ok_or(Error::NoSnapshot { session: self.id.0, snapshot: id.0 })?;
+        Ok((found.pos, found.slot, &found.logits))
+    }
+
     /// Forgets a remembered position.
     pub(super) fn forget(&mut self, book: &mut SlotBook, id: SnapshotId) {
         self.drop_snapshots(book, |s| s.id == id);

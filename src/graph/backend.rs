@@ -10,6 +10,7 @@ use super::prefill::{self, Prefill};
 use super::profile::{Meter, Spent};
 use super::programs::{self, Programs, batches, mode};
 use super::scratch::{HostArenas, Rows, SamplingBuffers};
+use super::state::Ferry;
 use super::step::{Chunk, Found, Kv, Places, Row};
 use super::{Error, Sieve};
 use crate::kernels::attention::span;
@@ -74,12 +75,14 @@ struct Ready {
 
 /// The model on the device: weights, caches and recorded steps.
 pub struct Backend {
-    gpu: Gpu,
-    shape: Shape,
-    options: Options,
+    pub(super) gpu: Gpu,
+    pub(super) shape: Shape,
+    pub(super) options: Options,
     shared: Shared,
-    states: States,
-    kv: KvCache,
+    pub(super) states: States,
+    pub(super) kv: KvCache,
+    /// Parts of states on their way to and from files.
+    pub(super) ferry: Ferry,
     places: Places,
     sampling: SamplingBuffers,
     classes: Vec<Ready>,
@@ -183,6 +186,7 @@ impl Backend {
             shared,
             states,
             kv,
+            ferry: Ferry::default(),
             places,
             sampling,
             classes,
@@ -205,6 +209,11 @@ impl Backend {
     pub fn reset_slot(&mut self, slot: SlotId) -> Result<(), Error> {
         self.check_slot(slot)?;
         self.states.clear(&mut self.gpu.queue, slot)
+    }
+
+    /// How K and V rows lie in pages.
+    pub(super) fn layout(&self) -> KvLayout {
+        layout(&self.shape, &self.options).expect("checked when the backend was made")
     }
 
     /// The most rows of [`Backend::rows`].
@@ -367,7 +376,7 @@ impl Backend {
         Ok(())
     }
 
-    fn check_slot(&self, slot: SlotId) -> Result<(), Error> {
+    pub(super) fn check_slot(&self, slot: SlotId) -> Result<(), Error> {
         let slots = self.states.slots();
         if (slot.0 as usize) < slots {
             Ok(())

@@ -30,6 +30,7 @@ mod profile;
 mod programs;
 
 mod backend;
+mod state;
 
 pub use crate::vulkan::{Drill, Request};
 pub use backend::{Backend, Options, Source, scratch_bytes};
@@ -37,6 +38,7 @@ pub use device::{Gpu, Setup};
 pub use error::Error;
 pub use load::{Loaded, Way};
 pub use profile::{KernelSpent, Spent};
+pub use state::{PART_BYTES, RawPart, Reading};
 pub use step::{Chunk, Found, Kv, Row, Sieve};
 
 #[cfg(test)]

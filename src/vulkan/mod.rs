@@ -28,6 +28,7 @@ mod buffer;
 
 mod check;
 mod descriptor;
+mod fetch;
 mod inspect;
 mod pipeline;
 mod profile;
@@ -45,6 +46,7 @@ pub use device::{Device, Options};
 pub use drill::Drill;
 pub use entry::{Instance, Validation};
 pub use error::Error;
+pub use fetch::{Fetch, Fetched, Fetching};
 pub use import::import;
 pub use info::{DeviceInfo, Kind};
 pub use inspect::Executable;

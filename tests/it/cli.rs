@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::support::{q36, repo, temp_dir, tiny_model};
 
 /// Every command, with what makes it end at once and well.
-const COMMANDS: [&str; 8] =
-    ["run", "bench", "inspect", "devices", "doctor", "completions", "man", "help"];
+const COMMANDS: [&str; 9] =
+    ["run", "bench", "inspect", "kv", "devices", "doctor", "completions", "man", "help"];
 
 #[track_caller]
 fn stdout(args: &[&str]) -> String {

@@ -12,6 +12,7 @@ mod generate;
 mod gguf;
 #[cfg(feature = "vulkan")]
 mod kernels;
+mod kv;
 mod oracle;
 mod run;
 mod support;

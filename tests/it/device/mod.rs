@@ -5,6 +5,7 @@ mod failures;
 mod limits;
 mod loss;
 mod run;
+mod state;
 mod steering;
 mod stop;
 
