@@ -404,6 +404,12 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "last_row", file: "small/last_row.comp", defines: &[], needs: None },
     Variant { name: "steer", file: "small/steer.comp", defines: &[], needs: None },
     Variant { name: "attn_split", file: "attention/split.comp", defines: &[], needs: None },
+    Variant {
+        name: "attn_split_matrix",
+        file: "attention/split_matrix.comp",
+        defines: &[],
+        needs: Some("coopmat"),
+    },
     Variant { name: "attn_reduce", file: "attention/reduce.comp", defines: &[], needs: None },
     Variant { name: "rope_kv", file: "attention/rope_kv.comp", defines: &[], needs: None },
     Variant {

@@ -127,7 +127,7 @@ impl Backend {
             &gpu.device,
             &mut gpu.queue,
             &scratch_arena,
-            (&shape, &dims),
+            (&shape, &dims, mode(options.quality)),
             (&weights, ctx, steering),
         )?;
         let parts = Parts {

@@ -90,7 +90,7 @@ impl Shared {
         device: &Arc<Device>,
         queue: &mut Queue,
         arena: &Arena,
-        (shape, dims): (&Shape, &Dims),
+        (shape, dims, mode): (&Shape, &Dims, Mode),
         (weights, ctx, steering): (&DeviceWeights, usize, Option<&Steering>),
     ) -> Result<Self, Error> {
         let table = rope::table(ctx, shape.rope_dims, shape.rope_base);
@@ -103,9 +103,10 @@ impl Shared {
             }
         }
         let splits = attention::splits(int(shape.kv_heads), device.caps());
+        let path = attention::Path::choose(&dims.attention, mode, device.caps());
         Ok(Self {
             core: RecCore::new(device, dims.heads, dims.inner)?,
-            attention: Attention::new(device, dims.attention, splits)?,
+            attention: Attention::new(device, dims.attention, splits, path)?,
             rope,
             counter: upload(queue, arena, "counter", &[0; 4])?,
             tables,

@@ -65,10 +65,20 @@ pub fn chosen(caps: &Caps) -> Vec<(&'static str, Result<String, String>)> {
         ("moe_down", moe_down::describe(&EXPERT_BLOCK, caps)),
         ("rec_core", recurrent::describe(recurrent::Heads { key: 16, value: 32 }, caps)),
         ("delta_seq", delta::describe(recurrent::Heads { key: 16, value: 32 }, caps)),
+        ("attn_split", attention::describe(&ATTENTION, caps)),
+        ("flash", flash::describe(&ATTENTION, caps)),
         ("mv_q8", mv_q8::describe(mv_q8::Form::Recurrent, RECURRENT_IN, caps)),
         ("mv_q8_residual", mv_q8::describe(mv_q8::Form::Residual, RECURRENT_OUT, caps)),
     ]
 }
+
+/// The published model's, with the types of K and V that are the default.
+const ATTENTION: rope::AttentionShape = rope::AttentionShape {
+    heads: 16,
+    rope_dims: 64,
+    eps: 1e-6,
+    kv: kv::KvLayout { keys: kv::KvType::Q8_0, values: kv::KvType::Q4_0, kv_heads: 2 },
+};
 
 /// The published model's.
 const EXPERT_BLOCK: expert::Sizes =

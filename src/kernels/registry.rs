@@ -125,6 +125,7 @@ pub const INTERFACES: &[&Interface] = &[
     &super::steer::STEER,
     &super::last_row::LAST_ROW,
     &super::attention::SPLIT,
+    &super::attention::SPLIT_MATRIX,
     &super::attention::REDUCE,
     // Prefill: matrix products and expert blocks.
     &super::gemm::VARIANTS[0],
