@@ -584,4 +584,22 @@ pub const VARIANTS: &[Variant] = &[
         defines: &[("HALF", "1"), ("MATRIX", "1")],
         needs: Some("coopmat"),
     },
+    Variant {
+        name: "gemm_logits_matrix",
+        file: "matmul/gemm.comp",
+        defines: &[("NORMED", "1"), ("HALF", "1"), ("MATRIX", "1"), ("SPLIT", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "gemm_logits_matrix_plain",
+        file: "matmul/gemm.comp",
+        defines: &[
+            ("NORMED", "1"),
+            ("HALF", "1"),
+            ("MATRIX", "1"),
+            ("SPLIT", "1"),
+            ("WEIGHTS_F32", "1"),
+        ],
+        needs: Some("coopmat"),
+    },
 ];

@@ -142,6 +142,8 @@ pub const INTERFACES: &[&Interface] = &[
     &super::gemm::VARIANTS[11],
     &super::gemm::VARIANTS[12],
     &super::gemm::VARIANTS[13],
+    &super::gemm::VARIANTS[14],
+    &super::gemm::VARIANTS[15],
     &super::cvt::VARIANTS[0],
     &super::cvt::VARIANTS[1],
     &super::cvt::VARIANTS[2],
