@@ -407,7 +407,7 @@ impl Builder<'_> {
             control: s.control.clone(),
             weights: dense(&moe.router.data),
             h: s.h.clone(),
-            norm: Norm { weight: norm.clone(), scale: s.scale.clone() },
+            norm: Norm { weight: norm.clone(), scale: self.floats(&s.scale, 1) },
             logits: s.router_logits.clone(),
         };
         router.record_logits(&mut self.graph, "router", io);

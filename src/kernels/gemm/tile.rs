@@ -176,7 +176,7 @@ pub fn select(path: Path, shape: Shape, caps: &Caps) -> Tile {
 pub(super) fn select_logits(path: Path, shape: Shape, caps: &Caps) -> Tile {
     match (path, shape.tokens) {
         (Path::F32 | Path::Pk16, _) => select(Path::F32, shape, caps),
-        (Path::Matrix, 0..=32) => Tile::matrix(caps, [2, 2], [32, 16], 16),
+        (Path::Matrix, 0..=32) => Tile::matrix(caps, [2, 1], [32, 32], 32),
         (Path::Matrix, _) => Tile::matrix(caps, [2, 2], [32, 32], 32),
     }
 }
