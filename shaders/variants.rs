@@ -405,6 +405,12 @@ pub const VARIANTS: &[Variant] = &[
     Variant { name: "last_row", file: "small/last_row.comp", defines: &[], needs: None },
     Variant { name: "steer", file: "small/steer.comp", defines: &[], needs: None },
     Variant { name: "attn_split", file: "attention/split.comp", defines: &[], needs: None },
+    Variant {
+        name: "attn_split_matrix",
+        file: "attention/split_matrix.comp",
+        defines: &[],
+        needs: Some("coopmat"),
+    },
     Variant { name: "attn_reduce", file: "attention/reduce.comp", defines: &[], needs: None },
     Variant { name: "rope_kv", file: "attention/rope_kv.comp", defines: &[], needs: None },
     Variant {
@@ -577,6 +583,24 @@ pub const VARIANTS: &[Variant] = &[
         name: "moe_down_gemm_matrix",
         file: "moe/moe_gemm.comp",
         defines: &[("HALF", "1"), ("MATRIX", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "gemm_logits_matrix",
+        file: "matmul/gemm.comp",
+        defines: &[("NORMED", "1"), ("HALF", "1"), ("MATRIX", "1"), ("SPLIT", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "gemm_logits_matrix_plain",
+        file: "matmul/gemm.comp",
+        defines: &[
+            ("NORMED", "1"),
+            ("HALF", "1"),
+            ("MATRIX", "1"),
+            ("SPLIT", "1"),
+            ("WEIGHTS_F32", "1"),
+        ],
         needs: Some("coopmat"),
     },
 ];

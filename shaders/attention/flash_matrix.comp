@@ -39,6 +39,7 @@ layout(push_constant) uniform Push {
 
 #include "control.glsl"
 #include "kv.glsl"
+#include "kv_tile.glsl"
 
 layout(set = 0, binding = 3, std430) readonly restrict buffer Queries { uvec4 queries[]; };
 layout(set = 0, binding = 4, std430) writeonly restrict buffer Out { vec4 y[]; };
@@ -56,14 +57,13 @@ const float LOWEST = -3e38;
 const float SLACK = 8.0;
 const float RAISE = 4.0;
 
-// Rows are padded by 16 bytes against bank conflicts; all in units of 16 bytes. 256 halves of a key; M scores of
-// a row, or its TILE weights.
-const uint KEY_ROW = HEAD_DIM / 8 + 1;
+// Rows are padded by 16 bytes against bank conflicts; all in units of 16 bytes. M scores of a row, or its TILE
+// weights.
 const uint SCORE_ROW = M / 4 + 1;
 const uint WEIGHT_ROW = TILE / 8 + 1;
 const uint STAGE = M * (SCORE_ROW > WEIGHT_ROW ? SCORE_ROW : WEIGHT_ROW);
-shared uvec4 k_tile[TILE * KEY_ROW];
-shared uvec4 v_tile[TILE * KEY_ROW];
+shared uvec4 k_tile[TILE * TILE_ROW];
+shared uvec4 v_tile[TILE * TILE_ROW];
 shared uvec4 stage[SUBGROUPS * STAGE];
 
 // Between writes and reads of a subgroup's own part of shared memory. Mesa's CPU driver, whose subgroups of 8 run in
@@ -75,27 +75,19 @@ void settle() {
     }
 }
 
-uvec4 packed(const vec4 low, const vec4 high) {
-    return uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy), packHalf2x16(high.zw));
-}
-
-// Decodes keys first .. first + TILE; past the last key it is repeated, and masked later.
+// Brings keys first .. first + TILE to shared memory; past the last key it is repeated, and masked later.
 void stage_tile(const uint head, const uint first, const uint keys) {
-    for (uint i = gl_LocalInvocationID.x; i < TILE * 16; i += gl_WorkGroupSize.x) {
-        vec4 v[4];
+    for (uint i = gl_LocalInvocationID.x; i < TILE * 8; i += gl_WorkGroupSize.x) {
         // Neighbours have neighbouring keys of K, and neighbouring blocks of V.
-        uint key = i % TILE;
-        uint unit = i / TILE;
-        uint pos = min(first + key, keys - 1);
-        k_half_block(rows[0].page + pos / PAGE_KEYS, head, pos % PAGE_KEYS, unit / 2, unit % 2, v);
-        k_tile[key * KEY_ROW + unit * 2] = packed(v[0], v[1]);
-        k_tile[key * KEY_ROW + unit * 2 + 1] = packed(v[2], v[3]);
-        key = i / 16;
-        unit = i % 16;
-        pos = min(first + key, keys - 1);
-        v_half_block(rows[0].page + pos / PAGE_KEYS, head, pos % PAGE_KEYS, unit / 2, unit % 2, v);
-        v_tile[key * KEY_ROW + unit * 2] = packed(v[0], v[1]);
-        v_tile[key * KEY_ROW + unit * 2 + 1] = packed(v[2], v[3]);
+        const uint k_pos = min(first + i % TILE, keys - 1);
+        const uint v_pos = min(first + i / 8, keys - 1);
+        const uint page = rows[0].page;
+        const Block k = load_k_block(page + k_pos / PAGE_KEYS, head, k_pos % PAGE_KEYS, i / TILE);
+        const Block v = load_v_block(page + v_pos / PAGE_KEYS, head, v_pos % PAGE_KEYS, i % 8);
+        [[unroll]] for (uint c = 0; c < 4; c++) {
+            k_tile[i % TILE * TILE_ROW + i / TILE * 4 + c] = half_chunk(K_TYPE, k, c);
+            v_tile[i / 8 * TILE_ROW + v_place(i % 8, c)] = half_chunk(V_TYPE, v, c);
+        }
     }
 }
 
@@ -157,17 +149,19 @@ struct Place {
     uint to;
 };
 
-// Stores columns M step .. of the rows that lie in the stage, with the gate.
+// Stores columns M step .. of the rows that lie in the stage, with the gate. An invocation has eight of them, which are
+// eight dimensions.
 void store(const Place place, const uint step) {
     const uint lane = gl_SubgroupInvocationID;
     const uint token = place.first + lane / PARTS;
     if (token >= place.from && token < place.to) {
-        const uint quad = (step * M + lane % PARTS * 8) / 4;
+        const uint chunk = step * (M / 8) + lane % PARTS;
+        const uint quad = chunk % 8 * 8 + chunk / 8 * 2;
         const uint at = gl_SubgroupID * STAGE + lane / PARTS * SCORE_ROW + lane % PARTS * 2;
         [[unroll]] for (uint i = 0; i < 2; i++) {
             const vec4 gate = proj[token * (stride / 4) + place.head * 128 + 64 + quad + i];
             y[token * (y_stride / 4) + place.head * 64 + quad + i] =
-                uintBitsToFloat(stage[at + i]) / (1.0 + exp(-gate));
+                v_ordered(uintBitsToFloat(stage[at + i])) / (1.0 + exp(-gate));
         }
     }
 }
@@ -202,8 +196,8 @@ void attend(const uint kv_head, const Place place, const uint keys) {
         [[unroll]] for (uint d = 0; d < STEPS; d++) {
             [[unroll]] for (uint t = 0; t < TILES; t++) {
                 coopmat<float16_t, gl_ScopeSubgroup, M, M, gl_MatrixUseB> k;
-                const uint at = t * M * KEY_ROW + d * M / 8;
-                coopMatLoad(k, k_tile, at, KEY_ROW, gl_CooperativeMatrixLayoutColumnMajor);
+                const uint at = t * M * TILE_ROW + d * M / 8;
+                coopMatLoad(k, k_tile, at, TILE_ROW, gl_CooperativeMatrixLayoutColumnMajor);
                 scores[t] = coopMatMulAdd(q[d], k, scores[t]);
             }
         }
@@ -237,8 +231,8 @@ void attend(const uint kv_head, const Place place, const uint keys) {
             coopMatLoad(w, stage, mine + t * M / 8, WEIGHT_ROW, gl_CooperativeMatrixLayoutRowMajor);
             [[unroll]] for (uint d = 0; d < STEPS; d++) {
                 coopmat<float16_t, gl_ScopeSubgroup, M, M, gl_MatrixUseB> v;
-                const uint at = t * M * KEY_ROW + d * M / 8;
-                coopMatLoad(v, v_tile, at, KEY_ROW, gl_CooperativeMatrixLayoutRowMajor);
+                const uint at = t * M * TILE_ROW + d * M / 8;
+                coopMatLoad(v, v_tile, at, TILE_ROW, gl_CooperativeMatrixLayoutRowMajor);
                 sums[d] = coopMatMulAdd(w, v, sums[d]);
             }
         }

@@ -4,6 +4,7 @@
 // and the groups are added in order. That order depends on the number of spans only.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
 
@@ -11,7 +12,7 @@ layout(local_size_x_id = 0) in; // 256
 layout(constant_id = 1) const uint SG = 32;
 layout(constant_id = 2) const uint H = 8;
 layout(constant_id = 3) const uint KV_HEADS = 2;
-layout(constant_id = 4) const uint SPLITS = 128; // at most 256
+layout(constant_id = 4) const uint SPLITS = 128;
 
 layout(push_constant) uniform Push {
     uint stride;   // values of a row of the projections
@@ -28,47 +29,40 @@ layout(set = 0, binding = 6, std430) readonly restrict buffer Proj { vec4 proj[]
 
 const float LOWEST = -3e38;
 
-shared float factors[256];
-shared float slots[2 * 256];
 shared vec4 sums[256];
-
-float all_max(float v) {
-    v = lanes_max(v, SG);
-    slots[gl_SubgroupID] = v;
-    barrier();
-    for (uint i = 0; i < gl_NumSubgroups; i++) {
-        v = max(v, slots[i]);
-    }
-    return v;
-}
-
-float all_sum(float v) {
-    v = lanes_sum(v, SG);
-    slots[256 + gl_SubgroupID] = v;
-    barrier();
-    v = 0.0;
-    for (uint i = 0; i < gl_NumSubgroups; i++) {
-        v += slots[256 + i];
-    }
-    return v;
-}
 
 void merge(const uint row, const uint spans) {
     const uint thread = gl_LocalInvocationID.x;
+    const uint lane = gl_SubgroupInvocationID;
     const uint head = gl_WorkGroupID.x / 4;
     const uint quad = gl_WorkGroupID.x % 4 * 16 + thread % 16;
     const uint group = thread / 16;
     const uint first = (row * KV_HEADS + head / H) * SPLITS;
 
-    const vec2 stat = thread < spans ? stats[(first + thread) * H + head % H] : vec2(LOWEST, 0.0);
-    const float most = all_max(stat.x);
-    const float factor = thread < spans ? exp2(stat.x - most) : 0.0;
-    factors[thread] = factor;
-    const float total = all_sum(stat.y * factor);
+    // Under way while the factors are made, which every subgroup does for itself.
+    vec4 ahead[2];
+    [[unroll]] for (uint i = 0; i < 2; i++) {
+        const uint s = min(group + 16 * i, spans - 1);
+        ahead[i] = values[((first + s) * H + head % H) * 64 + quad];
+    }
+    const vec4 gate = proj[row * (stride / 4) + head * 128 + 64 + quad];
+    float most = LOWEST;
+    for (uint s = lane; s < spans; s += SG) {
+        most = max(most, stats[(first + s) * H + head % H].x);
+    }
+    most = lanes_max(most, SG);
+    float total = 0.0;
+    for (uint s = lane; s < spans; s += SG) {
+        const vec2 stat = stats[(first + s) * H + head % H];
+        total = fma(stat.y, exp2(stat.x - most), total);
+    }
+    total = lanes_sum(total, SG);
 
     vec4 sum = vec4(0.0);
     for (uint s = group; s < spans; s += 16) {
-        sum = fma(vec4(factors[s]), values[((first + s) * H + head % H) * 64 + quad], sum);
+        const uint at = (first + s) * H + head % H;
+        const vec4 value = s < 16 ? ahead[0] : s < 32 ? ahead[1] : values[at * 64 + quad];
+        sum = fma(vec4(exp2(stats[at].x - most)), value, sum);
     }
     sums[thread] = sum;
     barrier();
@@ -76,7 +70,6 @@ void merge(const uint row, const uint spans) {
         for (uint g = 1; g < 16; g++) {
             sum += sums[g * 16 + thread];
         }
-        const vec4 gate = proj[row * (stride / 4) + head * 128 + 64 + quad];
         y[row * (y_stride / 4) + head * 64 + quad] = sum / total / (1.0 + exp(-gate));
     }
 }

@@ -27,6 +27,10 @@ layout(push_constant) uniform Push {
 // Eight heads.
 shared float scratch[8 * 256];
 
+float staged(const uint i) {
+    return scratch[i];
+}
+
 #define KV_ACCESS writeonly
 #define KV_STORE
 #define KV_ONLY_STORE
@@ -102,7 +106,9 @@ void write_query(const uint token, const uint head, const uint slot, const uint 
             vec4(scratch[at], scratch[at + 1], scratch[at + 2], scratch[at + 3]) * 0.0625;
         const uint to = ((token * HEADS + head) * HEAD_DIM + dim) / 4;
 #ifdef HALF_Q
-        queries[to] = uvec2(packHalf2x16(q.xy), packHalf2x16(q.zw));
+        // In the order that kv_tile.glsl brings K to.
+        const vec4 p = K_TYPE == KV_F16 ? q : q.xzyw;
+        queries[to] = uvec2(packHalf2x16(p.xy), packHalf2x16(p.zw));
 #else
         queries[to] = q;
 #endif

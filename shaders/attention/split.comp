@@ -27,36 +27,34 @@ layout(push_constant) uniform Push {
     float eps;
 };
 
+// Values of a head as the groups of keys leave them: the d-th of octet o at 36 d + o. Writers have neighbouring
+// octets, readers neighbouring dimensions; both find 32 banks.
+const uint OCTETS = 8 * 36;
+
 // Rows of K and V before they are quantised; then scores by block, head, key; at last values of two heads by
 // group of keys.
-shared float scratch[4096];
+shared float scratch[2 * 8 * OCTETS];
+
+float staged(const uint i) {
+    return scratch[i];
+}
 
 #define KV_ACCESS
 #define KV_STORE
 #include "control.glsl"
 #include "kv.glsl"
 #include "heads.glsl"
+#include "decode_row.glsl"
 
-layout(set = 0, binding = 3, std430) readonly restrict buffer Proj { float proj[]; };
 layout(set = 0, binding = 4, std430) writeonly restrict buffer Values { float values[]; };
-layout(set = 0, binding = 8, std430) readonly restrict buffer QNorm { float q_norm[]; };
-layout(set = 0, binding = 9, std430) readonly restrict buffer KNorm { float k_norm[]; };
 layout(set = 0, binding = 10, std430) writeonly restrict buffer Stats { vec2 stats[]; };
 
 // Vectors of an invocation's weighted values: eight dimensions for each head.
 const uint QUADS = 2 * H;
-// Scores are kept in units of log 2: 1/16 times log2(e).
-const float Q_SCALE = 0.0625 * 1.44269504;
-// Below every score, and finite, so that differences are.
-const float LOWEST = -3e38;
 
 shared vec4 queries[H * 64];
 shared float weights[64 * H];
 shared float rescale[H];
-shared uint fresh_k[128];
-shared uint fresh_v[128];
-shared float fresh_k_scales[8];
-shared float fresh_v_scales[8];
 
 // What is loaded of a page ahead of its use: one block of two keys; an octet of eight keys.
 struct Keys {
@@ -92,61 +90,6 @@ void load_octets(out Octets octets, const uint page, const uint head) {
         octets.scales[i] = 1.0;
         if (V_TYPE != KV_F16) {
             octets.scales[i] = half_value(uint(v_scales[v_scale_at(page, head, key + i, octet / 4)]));
-        }
-    }
-}
-
-// A head of the row, of which each of 32 invocations has every 32nd value.
-struct Head {
-    float v[8];
-    float weight[8];
-};
-
-// Unit u: a query head below H, then K, then V.
-Head load_head(const uint row, const uint head, const uint unit) {
-    const uint lane = gl_LocalInvocationID.x % 32;
-    const uint query_width = KV_HEADS * H * HEAD_DIM;
-    uint from = row * stride + 2 * HEAD_DIM * (head * H + min(unit, H - 1));
-    if (unit >= H) {
-        from = row * stride + 2 * query_width + (unit == H ? head : KV_HEADS + head) * HEAD_DIM;
-    }
-    Head h;
-    [[unroll]] for (uint m = 0; m < 8; m++) {
-        h.v[m] = unit < H + 2 ? proj[from + 32 * m + lane] : 0.0;
-        h.weight[m] = unit < H ? q_norm[32 * m + lane] : k_norm[32 * m + lane];
-    }
-    return h;
-}
-
-// Rotation that keeps to one invocation: pairs are a multiple of 32 values apart.
-const bool ROTATE_IN_PLACE = PAIRS % 32 == 0;
-// Angles of an invocation.
-const uint ANGLES = (PAIRS + 31) / 32;
-
-void load_angles(out vec2 angles[ANGLES], const uint pos) {
-    [[unroll]] for (uint a = 0; a < ANGLES; a++) {
-        angles[a] = rope_angle(pos, min(a * 32 + gl_LocalInvocationID.x % 32, PAIRS - 1));
-    }
-}
-
-// Norm, and rotation where it keeps to one invocation.
-void normalise(inout Head h, const bool value, const vec2 angles[ANGLES]) {
-    float sum = 0.0;
-    [[unroll]] for (uint m = 0; m < 8; m++) {
-        sum = fma(h.v[m], h.v[m], sum);
-    }
-    const float scale = 1.0 / sqrt(head_sum(sum) / float(HEAD_DIM) + eps);
-    [[unroll]] for (uint m = 0; m < 8; m++) {
-        precise float x = h.v[m] * scale;
-        x = x * h.weight[m];
-        h.v[m] = value ? h.v[m] : x;
-    }
-    if (ROTATE_IN_PLACE && !value) {
-        [[unroll]] for (uint a = 0; a < ANGLES; a++) {
-            const uint other = min(a + PAIRS / 32, 7);
-            const vec2 pair = rotated(h.v[a], h.v[other], angles[a]);
-            h.v[a] = pair.x;
-            h.v[other] = pair.y;
         }
     }
 }
@@ -199,32 +142,6 @@ void prepare(const uint row, const uint head, const bool fresh) {
     }
 }
 
-// Quantises and stores the new row, and keeps its codes for this workgroup, whose loads are already under way.
-void store_fresh(const uint pos, const uint first_page, const uint head) {
-    const uint page = first_page + pos / PAGE_KEYS;
-    const uint key = pos % PAGE_KEYS;
-    const uint lane = gl_LocalInvocationID.x % 128;
-    if (gl_LocalInvocationID.x < 128) {
-        for (uint w = lane; w < K_WORDS; w += 128) {
-            const Encoded e = encode(K_TYPE, 0, w);
-            store_k(page, head, key, w, e);
-            fresh_k[w] = e.word;
-            if (K_TYPE != KV_F16) {
-                fresh_k_scales[w / block_words(K_TYPE)] = half_value(e.scale);
-            }
-        }
-    } else {
-        for (uint w = lane; w < V_WORDS; w += 128) {
-            const Encoded e = encode(V_TYPE, HEAD_DIM, w);
-            store_v(page, head, key, w, e);
-            fresh_v[w] = e.word;
-            if (V_TYPE != KV_F16) {
-                fresh_v_scales[w / block_words(V_TYPE)] = half_value(e.scale);
-            }
-        }
-    }
-}
-
 // Puts the new row in the place of what was loaded of key `key` of the page before it was stored.
 void refresh_keys(inout Keys keys, const uint key) {
     const uint block = gl_LocalInvocationID.x / 32;
@@ -237,8 +154,8 @@ void refresh_keys(inout Keys keys, const uint key) {
         keys.high[c] = high ? chunk : keys.high[c];
     }
     if (K_TYPE != KV_F16) {
-        keys.scales.x = low ? fresh_k_scales[block] : keys.scales.x;
-        keys.scales.y = high ? fresh_k_scales[block] : keys.scales.y;
+        keys.scales.x = low ? half_value(fresh_k_scales[block]) : keys.scales.x;
+        keys.scales.y = high ? half_value(fresh_k_scales[block]) : keys.scales.y;
     }
 }
 
@@ -260,7 +177,7 @@ void refresh_octets(inout Octets octets, const uint key, const uint count) {
         const uint mine = gl_LocalInvocationID.x / 32 * 8 + i;
         if (mine == key) {
             octets.words[i] = fresh_octet(octet);
-            octets.scales[i] = V_TYPE == KV_F16 ? 1.0 : fresh_v_scales[octet / 4];
+            octets.scales[i] = V_TYPE == KV_F16 ? 1.0 : half_value(fresh_v_scales[octet / 4]);
         }
         // Codes too: what lies there may be the halves of a NaN.
         octets.words[i] = mine < count ? octets.words[i] : uvec4(0);
@@ -339,19 +256,22 @@ void add_values(inout vec4 sums[QUADS], const Octets octets) {
 void finish(const vec4 sums[QUADS], const vec2 total, const uint result) {
     const uint octet = gl_LocalInvocationID.x % 32;
     const uint group = gl_LocalInvocationID.x / 32;
+    const uint dim = gl_LocalInvocationID.x;
+    const uint mine = V_TYPE == KV_Q4_0 ? (dim / 16 % 2 * 4 + dim % 4) * 36 + dim / 32 * 4 + dim / 4 % 4
+                                        : dim % 8 * 36 + dim / 8;
     [[unroll]] for (uint first = 0; first < H; first += 2) {
         barrier();
         [[unroll]] for (uint i = 0; i < 2; i++) {
             const uint h = min(first + i, H - 1);
             [[unroll]] for (uint d = 0; d < 8; d++) {
-                scratch[(i * 8 + group) * HEAD_DIM + v_dim(octet, d)] = sums[2 * h + d / 4][d % 4];
+                scratch[(i * 8 + group) * OCTETS + d * 36 + octet] = sums[2 * h + d / 4][d % 4];
             }
         }
         barrier();
         [[unroll]] for (uint i = 0; i < 2; i++) {
             float sum = 0.0;
             [[unroll]] for (uint g = 0; g < 8; g++) {
-                sum += scratch[(i * 8 + g) * HEAD_DIM + gl_LocalInvocationID.x];
+                sum += scratch[(i * 8 + g) * OCTETS + mine];
             }
             if (first + i < H) {
                 values[(result * H + first + i) * HEAD_DIM + gl_LocalInvocationID.x] = sum;

@@ -45,7 +45,14 @@ const uint CHUNK = 4;
 #endif
 const uint CHUNKS = BK / CHUNK;
 const uint STRIDE = CHUNKS + 1;
-shared Chunk tiles[PARTS * (BM + BN) * STRIDE];
+#ifdef SPLIT
+// Each f32 is the sum of two halves, of which the second follows in tiles of their own.
+const uint HALVES = 2;
+#else
+const uint HALVES = 1;
+#endif
+const uint PART_ROWS = HALVES * (BM + BN);
+shared Chunk tiles[PARTS * PART_ROWS * STRIDE];
 
 const uint THREADS = gl_WorkGroupSize.x;
 const uint W_PIECES = BM * BK / 16; // of 16 weights
@@ -54,11 +61,11 @@ const uint X_PIECES = BN * CHUNKS;
 const uint X_LOADS = (X_PIECES + THREADS - 1) / THREADS;
 
 uint w_at(const uint part, const uint row) {
-    return (part * (BM + BN) + row) * STRIDE;
+    return (part * PART_ROWS + row) * STRIDE;
 }
 
 uint x_at(const uint part, const uint column) {
-    return (part * (BM + BN) + BM + column) * STRIDE;
+    return (part * PART_ROWS + HALVES * BM + column) * STRIDE;
 }
 
 // The output row, counted from the first of the tile, that row `r` of the tile belongs to.
@@ -73,7 +80,30 @@ bool second_of_pair(const uint r) {
 
 const uint TILE_ROWS = PAIRS ? BM / 2 : BM;
 
-#ifdef WEIGHTS_F32
+#ifdef SPLIT
+uvec4 packed(const vec4 low, const vec4 high) {
+    return uvec4(packFloat2x16(f16vec2(low.xy)), packFloat2x16(f16vec2(low.zw)),
+                 packFloat2x16(f16vec2(high.xy)), packFloat2x16(f16vec2(high.zw)));
+}
+
+// What a half can hold of values, exactly, whatever the rounding: compilers may take a conversion there and back for
+// nothing.
+vec4 leading(const vec4 v) {
+    return uintBitsToFloat(floatBitsToUint(v) & 0xffffe000u);
+}
+
+// Eight values as the sums of two halves each; what is lost is 2^-21 of them.
+void put_split(const uint at, const uint second, const vec4 low, const vec4 high) {
+    tiles[at] = packed(leading(low), leading(high));
+    tiles[at + second * STRIDE] = packed(low - leading(low), high - leading(high));
+}
+
+void put16(const uint part, const uint row, const uint k, const vec4 w[4]) {
+    const uint at = w_at(part, row) + k / CHUNK;
+    put_split(at, BM, w[0], w[1]);
+    put_split(at + 1, BM, w[2], w[3]);
+}
+#elif defined(WEIGHTS_F32)
 // Weights of a row, from column `k` of the step on.
 void put16(const uint part, const uint row, const uint k, const vec4 w[4]) {
     const uint at = w_at(part, row) + k / CHUNK;

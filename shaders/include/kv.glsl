@@ -3,10 +3,10 @@
 // neighbouring keys read neighbouring bytes; V is row-major; scales are planes of halves at the end of the buffer.
 //
 //   K codes  [page][kv head][chunk of 16 bytes][64 keys]    K scales  [page][kv head][block of 32][64 keys]
-//   V codes  [page][kv head][64 keys][pair of words]        V scales  [page][kv head][64 keys][block of 32]
+//   V codes  [page][kv head][64 keys][chunk of 16 bytes]    V scales  [page][kv head][64 keys][block of 32]
 //
 // The kernel declares K_TYPE, V_TYPE, KV_HEADS before, and KV_ACCESS (default `readonly`). Kernels that store also
-// declare `shared float scratch[]` and KV_STORE; those that only do, KV_ONLY_STORE.
+// declare `float staged(uint)` and KV_STORE; those that only do, KV_ONLY_STORE.
 
 const uint HEAD_DIM = 256;
 const uint PAGE_KEYS = 64;
@@ -19,7 +19,7 @@ const uint KV_Q4_0 = 2;
 #endif
 
 layout(set = 0, binding = 1, std430) KV_ACCESS restrict buffer KCodes { uvec4 k_codes[]; };
-layout(set = 0, binding = 2, std430) KV_ACCESS restrict buffer VCodes { uvec2 v_codes[]; };
+layout(set = 0, binding = 2, std430) KV_ACCESS restrict buffer VCodes { uvec4 v_codes[]; };
 layout(set = 0, binding = 5, std430) KV_ACCESS restrict buffer KScales { uint16_t k_scales[]; };
 layout(set = 0, binding = 6, std430) KV_ACCESS restrict buffer VScales { uint16_t v_scales[]; };
 
@@ -28,6 +28,7 @@ const uint K_WORDS = K_TYPE == KV_F16 ? 128 : K_TYPE == KV_Q8_0 ? 64 : 32;
 const uint V_WORDS = V_TYPE == KV_F16 ? 128 : V_TYPE == KV_Q8_0 ? 64 : 32;
 // Chunks of a block of 32 values.
 const uint K_BLOCK_CHUNKS = K_WORDS / 32;
+const uint V_BLOCK_CHUNKS = V_WORDS / 32;
 
 uint k_chunk_at(const uint page, const uint head, const uint chunk, const uint key) {
     return ((page * KV_HEADS + head) * (K_WORDS / 4) + chunk) * PAGE_KEYS + key;
@@ -37,8 +38,8 @@ uint k_scale_at(const uint page, const uint head, const uint block, const uint k
     return ((page * KV_HEADS + head) * 8 + block) * PAGE_KEYS + key;
 }
 
-uint v_pair_at(const uint page, const uint head, const uint key, const uint pair) {
-    return ((page * KV_HEADS + head) * PAGE_KEYS + key) * (V_WORDS / 2) + pair;
+uint v_chunk_at(const uint page, const uint head, const uint key, const uint chunk) {
+    return ((page * KV_HEADS + head) * PAGE_KEYS + key) * (V_WORDS / 4) + chunk;
 }
 
 uint v_scale_at(const uint page, const uint head, const uint key, const uint block) {
@@ -94,27 +95,6 @@ void k_half_block(const uint page, const uint head, const uint key, const uint b
     }
 }
 
-// The same of V.
-void v_half_block(const uint page, const uint head, const uint key, const uint block, const uint half_block,
-                  out vec4 v[4]) {
-    if (V_TYPE == KV_F16) {
-        const uint at = v_pair_at(page, head, key, block * 8 + half_block * 4);
-        [[unroll]] for (uint i = 0; i < 4; i++) {
-            const uvec2 pair = v_codes[at + i];
-            v[i] = vec4(unpackHalf2x16(pair.x), unpackHalf2x16(pair.y));
-        }
-        return;
-    }
-    const float scale = half_value(uint(v_scales[v_scale_at(page, head, key, block)]));
-    const uint at = v_pair_at(page, head, key, V_TYPE == KV_Q8_0 ? block * 4 + half_block * 2 : block * 2);
-    const uvec2 low = v_codes[at];
-    const uvec2 high = v_codes[at + 1];
-    const uvec4 c = uvec4(low, high);
-    [[unroll]] for (uint i = 0; i < 4; i++) {
-        v[i] = scale * (V_TYPE == KV_Q8_0 ? signed_bytes(c[i]) : nibbles(c[i], int(half_block * 4)));
-    }
-}
-
 // A row of V is 32 octets: eight values that one invocation takes. The values of octet o are v_dim(o, 0 .. 7): one
 // after the other, but for Q4_0 in two fours, as the bytes of that format hold them. All are of block o / 4.
 uint v_dim(const uint octet, const uint i) {
@@ -124,13 +104,13 @@ uint v_dim(const uint octet, const uint i) {
 // The words of an octet of a stored row.
 uvec4 v_octet(const uint page, const uint head, const uint key, const uint octet) {
     if (V_TYPE == KV_F16) {
-        const uint at = v_pair_at(page, head, key, octet * 2);
-        return uvec4(v_codes[at], v_codes[at + 1]);
+        return v_codes[v_chunk_at(page, head, key, octet)];
     }
     if (V_TYPE == KV_Q8_0) {
-        return uvec4(v_codes[v_pair_at(page, head, key, octet)], 0, 0);
+        const uint at = v_chunk_at(page, head, key, octet / 2);
+        return uvec4(v_codes[at][octet % 2 * 2], v_codes[at][octet % 2 * 2 + 1], 0, 0);
     }
-    return uvec4(v_codes[v_pair_at(page, head, key, octet / 2)][octet % 2], 0, 0, 0);
+    return uvec4(v_codes[v_chunk_at(page, head, key, octet / 4)][octet % 4], 0, 0, 0);
 }
 
 #endif

@@ -48,7 +48,7 @@ BlockScale block_scale(const uint type, const uint first) {
     uint largest = 0;
     float extreme = 0.0;
     for (uint i = 0; i < 32; i++) {
-        const float v = scratch[first + i];
+        const float v = staged(first + i);
         const uint magnitude = floatBitsToUint(v) & 0x7fffffffu;
         extreme = magnitude > largest ? v : extreme;
         largest = max(largest, magnitude);
@@ -80,16 +80,16 @@ struct Encoded {
     uint scale;
 };
 
-// Word `w` of the row of f32 values at `row` in `scratch`.
+// Word `w` of the row of f32 values from staged(row) on.
 Encoded encode(const uint type, const uint row, const uint w) {
     if (type == KV_F16) {
-        return Encoded(half_bits(scratch[row + 2 * w]) | half_bits(scratch[row + 2 * w + 1]) << 16, 0u);
+        return Encoded(half_bits(staged(row + 2 * w)) | half_bits(staged(row + 2 * w + 1)) << 16, 0u);
     }
     uint word = 0;
     if (type == KV_Q8_0) {
         const BlockScale scale = block_scale(type, row + w / 8 * 32);
         for (uint i = 0; i < 4; i++) {
-            word |= q8_code(scratch[row + 4 * w + i], scale) << 8 * i;
+            word |= q8_code(staged(row + 4 * w + i), scale) << 8 * i;
         }
         return Encoded(word, scale.bits);
     }
@@ -97,7 +97,7 @@ Encoded encode(const uint type, const uint row, const uint w) {
     const BlockScale scale = block_scale(type, block);
     for (uint i = 0; i < 4; i++) {
         const uint at = block + w % 4 * 4 + i;
-        word |= (q4_code(scratch[at], scale) | q4_code(scratch[at + 16], scale) << 4) << 8 * i;
+        word |= (q4_code(staged(at), scale) | q4_code(staged(at + 16), scale) << 4) << 8 * i;
     }
     return Encoded(word, scale.bits);
 }
@@ -115,7 +115,7 @@ void store_k(const uint page, const uint head, const uint key, const uint w, con
 }
 
 void store_v(const uint page, const uint head, const uint key, const uint w, const Encoded e) {
-    v_codes[v_pair_at(page, head, key, w / 2)][w % 2] = e.word;
+    v_codes[v_chunk_at(page, head, key, w / 4)][w % 4] = e.word;
     if (V_TYPE != KV_F16 && w % block_words(V_TYPE) == 0) {
         v_scales[v_scale_at(page, head, key, w / block_words(V_TYPE))] = uint16_t(e.scale);
     }

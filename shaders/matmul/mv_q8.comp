@@ -3,8 +3,8 @@
 //
 // A subgroup takes R rows of W at a time, T times, for all NT rows of X. A lane takes one chunk (16 bytes of
 // codes, or 4 f32) of each row at a time: chunk c belongs to lane c mod SG, so a smaller subgroup only means more
-// steps. The order in which an output is summed (chunks of a lane ascending, a chain inside a chunk, lanes by the
-// tree of `fold`) depends on none of NT, R, T, U, BLOCK and STAGE_X, nor on other rows.
+// steps. The order in which an output is summed (chunks of a lane ascending, values of a chunk ascending, lanes by
+// the tree of `fold`) depends on none of NT, R, T, U, BLOCK and STAGE_X, nor on other rows.
 //
 // NORM: X is RMSNorm of the input, whose sums of squares arrive in parts. W times (input * weight) is summed
 // and the scale of the row applied at the end, so nothing waits for it.
@@ -20,6 +20,7 @@
 
 #include "control.glsl"
 #include "logistic.glsl"
+#include "opaque.glsl"
 #include "q8.glsl"
 #include "tree.glsl"
 
@@ -52,6 +53,8 @@ const uint EMITS = SUMS / WIDTH;
 const uint LOADS = U * R;
 const uint KEPT = U * PARTS;
 const uint GROUP = NSG * R * T;
+// Whether loops over parts and chunks stay loops.
+const bool SHORT = NT > 2;
 // Lanes write X and read it in fours of 16 bytes: two more chunks keep both free of bank conflicts.
 const uint PITCH = BLOCK + 2;
 
@@ -147,7 +150,9 @@ vec4 input_at(const uint n, const uint at) {
 
 void stage(const uint block) {
     const uint count = min(BLOCK, CHUNKS - block) * PARTS;
-    [[unroll]] for (uint n = 0; n < NT; n++) {
+    [[unroll]] for (uint m = 0; m < NT; m++) {
+        // Workgroups begin with different rows: all at the same one would queue for the same bank of the cache.
+        const uint n = (m + gl_WorkGroupID.x) % NT;
         for (uint i = gl_LocalInvocationID.x; i < count; i += gl_WorkGroupSize.x) {
             staged[(n * PARTS + i % PARTS) * PITCH + i / PARTS] = input_at(n, block * PARTS + i);
         }
@@ -188,7 +193,62 @@ vec4 decode(const PACKED w, const uint part) {
 #endif
 }
 
-// Adds what `load` brought. Weights are decoded once for all rows of X.
+PACKED next_part(const PACKED w) {
+    return w.yzwx;
+}
+
+// Adds part `j` of a chunk of R rows, given the words that hold it. Weights are decoded, and multiplied by their
+// scales, once for all rows of X. `precise`: the bits of a row may not depend on what the compiler makes of a batch.
+void add_part(inout float sums[SUMS], const PACKED w[R], const float d[R], const uint part, const vec4 v[NT]) {
+    precise vec4 q[R];
+    [[unroll]] for (uint r = 0; r < R; r++) {
+        q[r] = decode(w[r], part) * d[r];
+    }
+    [[unroll]] for (uint n = 0; n < NT; n++) {
+        [[unroll]] for (uint r = 0; r < R; r++) {
+            precise float sum = sums[n * R + r];
+            [[unroll]] for (uint b = 0; b < 4; b++) {
+                sum = fma(q[r][b], v[n][b], sum);
+            }
+            sums[n * R + r] = sum;
+        }
+    }
+}
+
+// Adds the chunk number `mine` of R rows. Programs for many rows of X are kept short: unrolled they outgrow the
+// instruction cache and the registers (R = 4, NT = 8 on an H200: 53 KB and 255 registers).
+void add_chunk(
+    inout float sums[SUMS],
+    PACKED w[R],
+    const float d[R],
+    const vec4 kept[KEPT],
+    const uint u,
+    const uint mine,
+    const uint block
+) {
+    vec4 v[NT];
+    if (SHORT && PARTS > 1) {
+        const uint parts = opaque(PARTS);
+        for (uint j = 0; j < parts; j++) {
+            [[unroll]] for (uint n = 0; n < NT; n++) {
+                v[n] = read_x(n, j, mine, block);
+            }
+            add_part(sums, w, d, 0, v);
+            [[unroll]] for (uint r = 0; r < R; r++) {
+                w[r] = next_part(w[r]);
+            }
+        }
+        return;
+    }
+    [[unroll]] for (uint j = 0; j < PARTS; j++) {
+        [[unroll]] for (uint n = 0; n < NT; n++) {
+            v[n] = X_IN_REGS ? kept[u * PARTS + j] : read_x(n, j, mine, block);
+        }
+        add_part(sums, w, d, j, v);
+    }
+}
+
+// Adds what `load` brought.
 void accumulate(
     inout float sums[SUMS],
     const PACKED w[LOADS],
@@ -200,27 +260,13 @@ void accumulate(
     [[unroll]] for (uint u = 0; u < U; u++) {
         const uint mine = chunk + u * SG;
         if (EVEN || mine < CHUNKS) {
-            precise float chain[SUMS];
-            [[unroll]] for (uint v = 0; v < SUMS; v++) {
-                chain[v] = 0.0;
+            PACKED words[R];
+            float factors[R];
+            [[unroll]] for (uint r = 0; r < R; r++) {
+                words[r] = w[u * R + r];
+                factors[r] = d[u * R + r];
             }
-            [[unroll]] for (uint j = 0; j < PARTS; j++) {
-                vec4 q[R];
-                [[unroll]] for (uint r = 0; r < R; r++) {
-                    q[r] = decode(w[u * R + r], j);
-                }
-                [[unroll]] for (uint n = 0; n < NT; n++) {
-                    const vec4 v = X_IN_REGS ? kept[u * PARTS + j] : read_x(n, j, mine, block);
-                    [[unroll]] for (uint r = 0; r < R; r++) {
-                        [[unroll]] for (uint b = 0; b < 4; b++) {
-                            chain[n * R + r] = fma(q[r][b], v[b], chain[n * R + r]);
-                        }
-                    }
-                }
-            }
-            [[unroll]] for (uint v = 0; v < SUMS; v++) {
-                sums[v] = fma(d[u * R + v % R], chain[v], sums[v]);
-            }
+            add_chunk(sums, words, factors, kept, u, mine, block);
         }
     }
 }
@@ -372,7 +418,8 @@ void main() {
             before[g] = h[v / R * height + min(first + v % R, height - 1)];
         }
 #endif
-        for (uint block = 0; block < CHUNKS; block += BLOCK) {
+        const uint chunks = SHORT ? opaque(CHUNKS) : CHUNKS;
+        for (uint block = 0; block < chunks; block += BLOCK) {
             PACKED w[LOADS];
             float d[LOADS];
             // The first weights do not depend on X: under way before the barrier.
@@ -396,12 +443,19 @@ void main() {
                     kept[i] = read_x(0, i % PARTS, min(i / PARTS * SG + lane, CHUNKS - 1), 0);
                 }
             }
-            const uint end = min(block + BLOCK, CHUNKS);
+            const uint end = min(block + BLOCK, chunks);
             for (uint chunk = block; chunk < end; chunk += U * SG) {
-                if (chunk > block) {
-                    load(w, d, first, chunk + lane);
+                PACKED now[LOADS];
+                float now_d[LOADS];
+                [[unroll]] for (uint i = 0; i < LOADS; i++) {
+                    now[i] = w[i];
+                    now_d[i] = d[i];
                 }
-                accumulate(sums, w, d, kept, chunk + lane, block);
+                // The next ones are under way during the products of these.
+                if (chunk + U * SG < end) {
+                    load(w, d, first, chunk + U * SG + lane);
+                }
+                accumulate(sums, now, now_d, kept, chunk + lane, block);
             }
         }
         reduce(sums);

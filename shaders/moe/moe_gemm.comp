@@ -139,6 +139,8 @@ bool begin() {
     columns = tile.z;
     first_row = gl_WorkGroupID.x * TILE_ROWS;
     first_slab = tile.x * ROWS * ROW_SLABS;
+    // Under way while slots, and then what belongs to them, are looked up.
+    fetch_raw(0);
     for (uint c = gl_LocalInvocationID.x; c < columns; c += THREADS) {
         const uint slot = slots[tile.y + c];
         column_slot[c] = slot;
@@ -169,7 +171,6 @@ bool begin() {
         }
     }
 #endif
-    fetch_raw(0);
     stage_raw(0);
     barrier();
     return true;

@@ -28,6 +28,7 @@ layout(set = 0, binding = 5, std430) writeonly restrict buffer Tiles { uvec4 til
 layout(set = 0, binding = 6, std430) writeonly restrict buffer Slots { uint slots[]; };
 
 const uint BLOCK_SLOTS = 32 * USED;
+const uint AHEAD = 8; // loads that are under way together
 
 shared uvec2 parts[64];         // of each subgroup: slots, tiles
 shared uint starts[EXPERTS];    // of each expert: where this block's slots begin
@@ -46,10 +47,15 @@ void main() {
     uint before = 0;
     if (expert < EXPERTS) {
         const uint blocks = (all + BLOCK_SLOTS - 1) / BLOCK_SLOTS;
-        for (uint b = 0; b < blocks; b++) {
-            const uint part = counts[b * EXPERTS + expert];
-            count += part;
-            before += b < block ? part : 0;
+        for (uint first = 0; first < blocks; first += AHEAD) {
+            uint part[AHEAD];
+            [[unroll]] for (uint i = 0; i < AHEAD; i++) {
+                part[i] = counts[min(first + i, blocks - 1) * EXPERTS + expert];
+            }
+            [[unroll]] for (uint i = 0; i < AHEAD; i++) {
+                count += first + i < blocks ? part[i] : 0;
+                before += first + i < block ? part[i] : 0;
+            }
         }
     }
     for (uint s = gl_LocalInvocationID.x; s < BLOCK_SLOTS; s += gl_WorkGroupSize.x) {

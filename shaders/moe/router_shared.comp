@@ -21,6 +21,7 @@
 
 #include "control.glsl"
 #include "logistic.glsl"
+#include "opaque.glsl"
 #include "q8.glsl"
 #include "tree.glsl"
 #include "units.glsl"
@@ -35,7 +36,9 @@ layout(constant_id = 5) const uint SHARED = 512; // rows of the shared expert, a
 layout(constant_id = 6) const uint BLOCK = 2048; // values of a row staged at a time, a multiple of 16 SG
 layout(constant_id = 7) const uint X_ORDER = 0; // unit order of x
 layout(constant_id = 8) const bool X_I8 = false; // x as bytes
-layout(constant_id = 9) const uint AHEAD = 1; // rounds whose weights are under way together
+// Rounds whose weights are under way together. One where there are many rows of the batch: the program is short then,
+// or it outgrows the instruction cache.
+layout(constant_id = 9) const uint AHEAD = 1;
 #ifdef CHOOSE
 layout(constant_id = 10) const uint USED = 8;
 #endif
@@ -82,6 +85,8 @@ vec4 router_word(const uint row, const uint at) {
 const uint ROUND = 16 * SG; // values of a row that a subgroup takes at a time
 const uint ROUNDS = (K + ROUND - 1) / ROUND;
 const uint BLOCK_ROUNDS = BLOCK / ROUND;
+// Whether rounds stay a loop.
+const bool SHORT = NT > 2;
 
 #ifdef CHOOSE
 #include "top_k.glsl"
@@ -92,15 +97,19 @@ const uint BLOCK_ROUNDS = BLOCK / ROUND;
 shared vec4 staged[NT * BLOCK / 4];
 
 // The factor of the norm of each row.
-float factor[NT];
+shared float factor[NT];
 
+// A barrier must follow.
 void norm_factors() {
-    [[unroll]] for (uint n = 0; n < NT; n++) {
+    for (uint n = gl_SubgroupID; n < NT; n += gl_NumSubgroups) {
         precise float sum = 0.0;
         for (uint i = gl_SubgroupInvocationID; i < partials; i += SG) {
             sum += squares[n * partials + i];
         }
-        factor[n] = 1.0 / sqrt(tree_sum(sum, SG) / float(K) + eps);
+        const float all = tree_sum(sum, SG);
+        if (subgroupElect()) {
+            factor[n] = 1.0 / sqrt(all / float(K) + eps);
+        }
     }
 }
 
@@ -110,7 +119,9 @@ bool is_live(const uint n) {
 
 void stage(const uint block, const uint parts) {
     const uint vectors = BLOCK / 4;
-    [[unroll]] for (uint n = 0; n < NT; n++) {
+    [[unroll]] for (uint m = 0; m < NT; m++) {
+        // Workgroups begin with different rows: all at the same one would queue for the same bank of the cache.
+        const uint n = (m + gl_WorkGroupID.x) % NT;
         for (uint i = gl_LocalInvocationID.x; i < vectors; i += gl_WorkGroupSize.x) {
             const uint at = block * vectors + i;
             const vec4 v = at < K / 4 ? h[n * (K / 4) + at] * weight[at] : vec4(0.0);
@@ -139,7 +150,8 @@ void dot_f32(out float sum[1][NT], const uint row) {
     [[unroll]] for (uint n = 0; n < NT; n++) {
         sum[0][n] = 0.0;
     }
-    for (uint first = 0; first < ROUNDS; first += AHEAD) {
+    const uint rounds = SHORT ? opaque(ROUNDS) : ROUNDS;
+    for (uint first = 0; first < rounds; first += AHEAD) {
         vec4 w[AHEAD][4];
         [[unroll]] for (uint a = 0; a < AHEAD; a++) {
             [[unroll]] for (uint u = 0; u < 4; u++) {
@@ -175,7 +187,8 @@ void dot_f32(out float sum[1][NT], const uint row) {
                 sum[m][n] = 0.0;                                                                        \
             }                                                                                           \
         }                                                                                               \
-        for (uint first = 0; first < ROUNDS; first += AHEAD) {                                          \
+        const uint rounds = SHORT ? opaque(ROUNDS) : ROUNDS;                                            \
+        for (uint first = 0; first < rounds; first += AHEAD) {                                          \
             uvec4 w[AHEAD][COUNT];                                                                      \
             float d[AHEAD][COUNT];                                                                      \
             [[unroll]] for (uint a = 0; a < AHEAD; a++) {                                               \

@@ -142,7 +142,7 @@ impl Backend {
                 gpu.queue.upload(&slice, bytes)?;
                 Ok(slice)
             },
-            (&shape, &dims),
+            (&shape, &dims, mode(options.quality)),
             (&weights, ctx, steering),
         )?;
         let Programs { rows: programs, chunks, last_row } =

@@ -92,7 +92,7 @@ impl Shared {
     pub(super) fn new(
         device: &Arc<Device>,
         upload: &mut Upload<'_>,
-        (shape, dims): (&Shape, &Dims),
+        (shape, dims, mode): (&Shape, &Dims, Mode),
         (weights, ctx, steering): (&DeviceWeights, usize, Option<&Steering>),
     ) -> Result<Self, Error> {
         let table = rope::table(ctx, shape.rope_dims, shape.rope_base);
@@ -105,9 +105,10 @@ impl Shared {
             }
         }
         let splits = attention::splits(int(shape.kv_heads), device.caps());
+        let path = attention::Path::choose(&dims.attention, mode, device.caps());
         Ok(Self {
             core: RecCore::new(device, dims.heads, dims.inner)?,
-            attention: Attention::new(device, dims.attention, splits)?,
+            attention: Attention::new(device, dims.attention, splits, path)?,
             rope,
             counter: upload("counter", &[0; 4])?,
             tables,

@@ -13,32 +13,43 @@
 //! end write nothing. `reduce` merges them in order. [`span`] depends on the row's own length only, hence so do its bits.
 
 use super::control::PAGE_ROWS;
-use super::kv::{HEAD_DIM, KvPlanes, Side};
+use super::kv::{HEAD_DIM, HEAD_VALUES, KvPlanes, Side};
+use super::mode::Mode;
 use super::registry::Interface;
 use super::rope::{AttentionShape, WORKGROUP, subgroup};
-use crate::vulkan::{Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
+use crate::vulkan::{Ability, Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
 
 /// What `attention/split.comp` declares.
 pub const SPLIT: Interface = Interface {
     variant: "attn_split",
-    bindings: &[
-        Binding::read(0),
-        Binding::update(1),
-        Binding::update(2),
-        Binding::read(3),
-        Binding::write(4),
-        Binding::update(5),
-        Binding::update(6),
-        Binding::read(7),
-        Binding::read(8),
-        Binding::read(9),
-        Binding::write(10),
-    ],
+    bindings: SPLIT_BINDINGS,
     push_bytes: size_of::<SplitPush>(),
     constants: &["workgroup", "SG", "H", "KV_HEADS", "PAIRS", "K_TYPE", "V_TYPE"],
 };
+
+/// What `attention/split_matrix.comp` declares.
+pub const SPLIT_MATRIX: Interface = Interface {
+    variant: "attn_split_matrix",
+    bindings: SPLIT_BINDINGS,
+    push_bytes: size_of::<SplitPush>(),
+    constants: &["workgroup", "SG", "H", "KV_HEADS", "PAIRS", "K_TYPE", "V_TYPE", "M", "KEYS"],
+};
+
+const SPLIT_BINDINGS: &[Binding] = &[
+    Binding::read(0),
+    Binding::update(1),
+    Binding::update(2),
+    Binding::read(3),
+    Binding::write(4),
+    Binding::update(5),
+    Binding::update(6),
+    Binding::read(7),
+    Binding::read(8),
+    Binding::read(9),
+    Binding::write(10),
+];
 
 /// What `attention/reduce.comp` declares.
 pub const REDUCE: Interface = Interface {
@@ -70,7 +81,7 @@ struct ReducePush {
 
 const _: () = assert!(size_of::<SplitPush>() == 8 && size_of::<ReducePush>() == 8);
 
-/// Specialization constants of [`SPLIT`], in the order of their ids.
+/// Specialization constants of [`SPLIT`], and the first ones of [`SPLIT_MATRIX`], in the order of their ids.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 struct SplitConstants {
@@ -84,6 +95,17 @@ struct SplitConstants {
     v_type: u32,
 }
 
+/// The other specialization constants of [`SPLIT_MATRIX`].
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+struct MatrixConstants {
+    common: SplitConstants,
+    /// Rows, columns and depth of a matrix.
+    m: u32,
+    /// Keys at a time.
+    keys: u32,
+}
+
 /// Specialization constants of [`REDUCE`], in the order of their ids.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
@@ -95,8 +117,27 @@ struct ReduceConstants {
     splits: u32,
 }
 
-/// Most splits of a row: the merge has an invocation for each.
-pub const MAX_SPLITS: u32 = WORKGROUP;
+/// Most splits of a row: beyond that, merging costs more than it gains.
+pub const MAX_SPLITS: u32 = 256;
+
+/// How products are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// f32 throughout.
+    F32,
+    /// f16 products with f32 sums on matrix units.
+    Matrix,
+}
+
+impl Path {
+    /// The path of a mode on a device.
+    pub fn choose(shape: &AttentionShape, mode: Mode, caps: &Caps) -> Self {
+        match mode {
+            Mode::Fast if select_matrix(shape, caps).is_ok() => Self::Matrix,
+            Mode::Fast | Mode::Exact => Self::F32,
+        }
+    }
+}
 
 /// Keys of a split for a row of `n_kv` keys (the new one included): whole pages, so that short rows have few splits
 /// and not tiny ones.
@@ -120,6 +161,42 @@ fn select(shape: &AttentionShape, caps: &Caps) -> Result<SplitConstants, String>
         k_type: shape.kv.keys as u32,
         v_type: shape.kv.values as u32,
     })
+}
+
+/// Matrices of 16, of which the heads are up to eight rows, and a page at a time.
+fn select_matrix(shape: &AttentionShape, caps: &Caps) -> Result<MatrixConstants, String> {
+    let constants = MatrixConstants { common: select(shape, caps)?, m: 16, keys: 64 };
+    if !caps.has(Ability::Matrix) || constants.common.sg != 32 {
+        return Err("no matrix units with subgroups of 32".to_owned());
+    }
+    if !constants.common.pairs.is_multiple_of(32) {
+        return Err(format!("{} rotated pairs, not a multiple of 32", constants.common.pairs));
+    }
+    let (shared, limit) = (constants.shared_bytes(), caps.limits.shared_bytes);
+    if shared > limit {
+        return Err(format!("{shared} bytes of shared memory, the device allows {limit}"));
+    }
+    Ok(constants)
+}
+
+impl MatrixConstants {
+    /// What the shader declares: tile; scores or queries; weights; factors; the new row; slots of the reductions.
+    fn shared_bytes(self) -> u32 {
+        let (m, keys, row) = (self.m, self.keys, HEAD_VALUES / 8 + 1);
+        let scores = m * (2 * (keys / 4 + 1)).max(row);
+        16 * (keys * row + scores + m * (keys / 8 + 1) + m * m / 4) + 1088 + 128
+    }
+}
+
+/// The choice for a shape in words.
+pub(super) fn describe(shape: &AttentionShape, caps: &Caps) -> Result<String, String> {
+    let common = select(shape, caps)?;
+    let (splits, workgroup) = (splits(common.kv_heads, caps), common.workgroup);
+    let how = match select_matrix(shape, caps) {
+        Ok(c) => format!("matrices of {}, {} keys at a time", c.m, c.keys),
+        Err(_) => format!("subgroups of {}, f32", common.sg),
+    };
+    Ok(format!("{splits} splits, workgroups of {workgroup}, {how}"))
 }
 
 /// Both kernels, for one shape.
@@ -164,21 +241,53 @@ impl Attention {
     ///
     /// # Errors
     /// [`Error::Pipeline`] when the shape is not possible or the device refuses.
-    pub fn new(device: &Arc<Device>, shape: AttentionShape, splits: u32) -> Result<Self, Error> {
-        let fail = |why: String| Error::Pipeline { name: SPLIT.variant, why };
-        let constants = select(&shape, device.caps()).map_err(fail)?;
-        if !(1..=MAX_SPLITS).contains(&splits) {
-            return Err(fail(format!("{splits} splits, at most {MAX_SPLITS}")));
+    pub fn new(
+        device: &Arc<Device>,
+        shape: AttentionShape,
+        splits: u32,
+        path: Path,
+    ) -> Result<Self, Error> {
+        let caps = device.caps();
+        match path {
+            Path::F32 => {
+                let fail = |why| Error::Pipeline { name: SPLIT.variant, why };
+                let constants = select(&shape, caps).map_err(fail)?;
+                let words = [constants];
+                let split = build(device, &SPLIT, bytemuck::cast_slice(&words), constants.sg)?;
+                Self::with(device, shape, splits, (split, constants))
+            }
+            Path::Matrix => {
+                let fail = |why| Error::Pipeline { name: SPLIT_MATRIX.variant, why };
+                Self::matrix(device, shape, splits, select_matrix(&shape, caps).map_err(fail)?)
+            }
         }
-        let program = |interface: &Interface| {
-            interface.program().ok_or_else(|| fail("not in this build".to_owned()))
-        };
+    }
+
+    fn matrix(
+        device: &Arc<Device>,
+        shape: AttentionShape,
+        splits: u32,
+        constants: MatrixConstants,
+    ) -> Result<Self, Error> {
+        let words = [constants];
+        let common = constants.common;
+        let split = build(device, &SPLIT_MATRIX, bytemuck::cast_slice(&words), common.sg)?;
+        Self::with(device, shape, splits, (split, common))
+    }
+
+    fn with(
+        device: &Arc<Device>,
+        shape: AttentionShape,
+        splits: u32,
+        (split, constants): (Arc<Pipeline>, SplitConstants),
+    ) -> Result<Self, Error> {
+        if !(1..=MAX_SPLITS).contains(&splits) {
+            let why = format!("{splits} splits, at most {MAX_SPLITS}");
+            return Err(Error::Pipeline { name: REDUCE.variant, why });
+        }
         let SplitConstants { workgroup, sg, group, kv_heads, .. } = constants;
         let merge = [ReduceConstants { workgroup, sg, group, kv_heads, splits }];
-        let constants = [constants];
-        let words = bytemuck::cast_slice(&constants);
-        let split = Pipeline::new(device, program(&SPLIT)?, words, sg)?;
-        let reduce = Pipeline::new(device, program(&REDUCE)?, bytemuck::cast_slice(&merge), sg)?;
+        let reduce = build(device, &REDUCE, bytemuck::cast_slice(&merge), sg)?;
         Ok(Self { split, reduce, shape, splits })
     }
 
@@ -279,5 +388,18 @@ impl Attention {
     }
 }
 
+fn build(
+    device: &Arc<Device>,
+    interface: &'static Interface,
+    constants: &[u32],
+    subgroup: u32,
+) -> Result<Arc<Pipeline>, Error> {
+    let missing =
+        || Error::Pipeline { name: interface.variant, why: "not in this build".to_owned() };
+    Pipeline::new(device, interface.program().ok_or_else(missing)?, constants, subgroup)
+}
+
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

@@ -164,6 +164,18 @@ fn select_matrix(shape: &AttentionShape, caps: &Caps) -> Result<MatrixConstants,
     MatrixConstants::new(shape, 32, 16, 32)?.fits(caps)
 }
 
+/// The choice for a shape in words.
+pub(super) fn describe(shape: &AttentionShape, caps: &Caps) -> Result<String, String> {
+    if let Ok(c) = select_matrix(shape, caps) {
+        return Ok(format!(
+            "workgroups of {}, matrices of {}, tiles of {} keys",
+            c.workgroup, c.m, c.tile
+        ));
+    }
+    let (constants, subgroup) = select(shape, caps)?;
+    Ok(format!("workgroups of {}, subgroups of {subgroup}, f32", constants.workgroup))
+}
+
 /// The kernel for one shape.
 pub struct Flash {
     pipeline: Arc<Pipeline>,
@@ -284,3 +296,5 @@ fn build(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod timing;

@@ -12,15 +12,17 @@
 //! One main loop for all weights (vulkan.md 3.10): each step decodes a tile of weights into shared memory. A
 //! sum's order depends on the path and on `k` alone, so equal chunks give equal bits.
 
+use super::mode::Mode;
 use super::mv_q8::Planes;
 use super::registry::Interface;
-use crate::vulkan::{Binding, Cost, Device, Error, Graph, Node, Pipeline, Slice};
+use crate::vulkan::{Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
 
 mod tile;
 
 pub(super) use self::tile::edge;
+use self::tile::select_logits;
 pub use self::tile::{Path, Tile, select};
 
 /// What a product makes of its sums.
@@ -32,7 +34,8 @@ pub enum Form {
     Add,
     /// `silu(row 2i) * row 2i + 1`.
     SwiGlu,
-    /// Stores products of the normalised stream but for its scale. Always [`Path::F32`].
+    /// Stores products of the normalised stream but for its scale, as exact as f32: on [`Path::Matrix`] both factors
+    /// are split into two halves each, and three of the four products are taken. Not on [`Path::Pk16`].
     Logits,
 }
 
@@ -60,7 +63,7 @@ const PUSH: usize = size_of::<Push>();
 const MATRIX_CONSTANTS: &[&str] =
     &["workgroup", "BM", "BN", "BK", "WM", "WN", "GROUP", "PARTS", "PAIRS", "K", "FACTOR", "EDGE"];
 const CONSTANTS: &[&str] = MATRIX_CONSTANTS.split_at(11).0;
-const READ: [Binding; 7] = [
+const READ: [Binding; 8] = [
     Binding::read(0),
     Binding::read(1),
     Binding::read(2),
@@ -68,6 +71,7 @@ const READ: [Binding; 7] = [
     Binding::read(4),
     Binding::read(5),
     Binding::read(6),
+    Binding::read(7),
 ];
 const STORE_Q8: &[Binding] = &[READ[0], READ[3], Binding::write(4), READ[5], READ[1], READ[2]];
 const ADD_Q8: &[Binding] = &[READ[0], READ[3], Binding::update(4), READ[5], READ[1], READ[2]];
@@ -76,6 +80,10 @@ const ADD_F32: &[Binding] = &[READ[0], READ[3], Binding::update(4), READ[5], REA
 const LOGITS_Q8: &[Binding] =
     &[READ[0], READ[3], Binding::write(4), READ[5], READ[6], READ[1], READ[2]];
 const LOGITS_F32: &[Binding] = &[READ[0], READ[3], Binding::write(4), READ[5], READ[6], READ[1]];
+const LOGITS_MATRIX_Q8: &[Binding] =
+    &[READ[0], READ[3], Binding::write(4), READ[5], READ[6], READ[7], READ[1], READ[2]];
+const LOGITS_MATRIX_F32: &[Binding] =
+    &[READ[0], READ[3], Binding::write(4), READ[5], READ[6], READ[7], READ[1]];
 
 const fn interface(variant: &'static str, bindings: &'static [Binding]) -> Interface {
     Interface { variant, bindings, push_bytes: PUSH, constants: CONSTANTS }
@@ -102,12 +110,14 @@ pub const VARIANTS: &[Interface] = &[
     matrix("gemm_matrix_plain_add", ADD_F32),
     interface("gemm_logits", LOGITS_Q8),
     interface("gemm_logits_plain", LOGITS_F32),
+    matrix("gemm_logits_matrix", LOGITS_MATRIX_Q8),
+    matrix("gemm_logits_matrix_plain", LOGITS_MATRIX_F32),
 ];
 
 fn variant(path: Path, form: Form, q8: bool) -> &'static Interface {
     let plain = usize::from(!q8);
     if form == Form::Logits {
-        return &VARIANTS[12 + plain];
+        return &VARIANTS[12 + plain + 2 * usize::from(path == Path::Matrix)];
     }
     let path = match path {
         Path::F32 => 0,
@@ -155,6 +165,14 @@ pub(super) fn power_of_two(e: i32) -> f32 {
     f32::from_bits(u32::try_from(e + 127).expect("a small exponent") << 23)
 }
 
+/// The choice for a product of a fast chunk in words.
+pub(super) fn describe(shape: Shape, caps: &Caps) -> Result<String, String> {
+    let path = Path::choose(Mode::Fast, caps);
+    let tile = select(path, shape, caps);
+    tile.check(path, shape.k, 0, caps)?;
+    Ok(format!("{}, {}", path.words(), tile.words()))
+}
+
 /// The kernel for one shape, form and kind of weights.
 pub struct Gemm {
     pipeline: Arc<Pipeline>,
@@ -178,6 +196,15 @@ pub struct Kind {
     pub factor: bool,
 }
 
+/// The norm of [`Form::Logits`].
+pub struct Norm {
+    /// Weight `[k]`.
+    pub weight: Slice,
+    /// What rows of the stream are multiplied by to have a mean square of 1, `[tokens]`: read on [`Path::Matrix`], to
+    /// bring them to the range of f16.
+    pub scale: Slice,
+}
+
 /// What a dispatch reads and writes. The first row of `out` may start anywhere; rows are `stride` values apart.
 pub struct Operands {
     /// Control block.
@@ -190,8 +217,8 @@ pub struct Operands {
     pub x: Slice,
     /// Factors `[tokens]`, where [`Kind::factor`] is set.
     pub factor: Option<Slice>,
-    /// Weight of the norm `[k]`, for [`Form::Logits`].
-    pub norm: Option<Slice>,
+    /// For [`Form::Logits`].
+    pub norm: Option<Norm>,
     /// Output.
     pub out: Slice,
     /// Values from one of its rows to the next.
@@ -204,7 +231,12 @@ impl Gemm {
     /// # Errors
     /// [`Error::Pipeline`] when the shape is not possible or the device refuses.
     pub fn new(device: &Arc<Device>, shape: Shape, kind: Kind) -> Result<Self, Error> {
-        Self::with_tile(device, shape, kind, select(kind.path, shape, device.caps()))
+        let caps = device.caps();
+        let tile = match kind.form {
+            Form::Logits => select_logits(kind.path, shape, caps),
+            Form::Store | Form::Add | Form::SwiGlu => select(kind.path, shape, caps),
+        };
+        Self::with_tile(device, shape, kind, tile)
     }
 
     /// The same with another tile, to compare.
@@ -221,7 +253,12 @@ impl Gemm {
         let declared = variant(path, form, q8);
         let fail = |why: String| Error::Pipeline { name: declared.variant, why };
         let pairs = form == Form::SwiGlu;
-        tile.check(path, shape.k, 0, device.caps()).map_err(fail)?;
+        let split = form == Form::Logits && path == Path::Matrix;
+        let besides = if split { tile.shared_bytes(path) } else { 0 };
+        tile.check(path, shape.k, besides, device.caps()).map_err(fail)?;
+        if form == Form::Logits && path == Path::Pk16 {
+            return Err(fail("too coarse for logits".to_owned()));
+        }
         let turn = if path == Path::Matrix { edge(device.caps()) } else { 1 };
         if pairs && (!shape.rows.is_multiple_of(2) || !tile.wm.is_multiple_of(2 * turn)) {
             return Err(fail(format!("{} rows are no pairs in {tile:?}", shape.rows)));
@@ -249,13 +286,22 @@ impl Gemm {
         let (rows64, k64, tokens64) = (u64::from(rows), u64::from(k), u64::from(tokens));
         let columns = if self.form == Form::SwiGlu { rows / 2 } else { rows };
         let out = (tokens64 - 1) * u64::from(io.stride) + u64::from(columns);
-        assert!(io.x.bytes >= tokens64 * k64 * self.path.bytes(), "{label}: x");
+        let x_bytes = if self.form == Form::Logits { 4 } else { self.path.bytes() };
+        assert!(io.x.bytes >= tokens64 * k64 * x_bytes, "{label}: x");
+        assert_eq!(io.norm.is_some(), self.form == Form::Logits, "{label}: norm");
         assert!(io.stride >= columns && io.out.bytes >= out * 4, "{label}: output");
         assert_eq!(io.factor.is_some(), self.factor, "{label}: factors");
         // Without factors nothing is read there, but a binding has to be something.
         let factor = io.factor.unwrap_or_else(|| io.x.clone());
         let mut slices = vec![io.control, io.x, io.out, factor];
-        slices.extend(io.norm);
+        if let Some(norm) = io.norm {
+            assert_eq!(norm.weight.bytes, k64 * 4, "{label}: norm");
+            slices.push(norm.weight);
+            if self.path == Path::Matrix {
+                assert!(norm.scale.bytes >= tokens64 * 4, "{label}: scales");
+                slices.push(norm.scale);
+            }
+        }
         let weight_bytes = match io.weights {
             Weights::Q8(planes) => {
                 assert_eq!(planes.codes.bytes, rows64 * k64, "{label}: codes");
@@ -272,7 +318,7 @@ impl Gemm {
         let exponent = self.path.weight_exponent(io.exponent);
         let scale = power_of_two(exponent);
         let push = Push { rows, stride: io.stride, scale, unscale: power_of_two(-exponent) };
-        let activations = tokens64 * (k64 * self.path.bytes() + u64::from(columns) * 4);
+        let activations = tokens64 * (k64 * x_bytes + u64::from(columns) * 4);
         graph.node(Node {
             label: label.to_owned(),
             pipeline: Arc::clone(&self.pipeline),

@@ -61,15 +61,30 @@ pub fn chosen(caps: &Caps) -> Vec<(&'static str, Result<String, String>)> {
     vec![
         ("rms_norm", norm_cvt::describe(2048, caps)),
         ("norm_cvt", cvt::describe(2048, caps)),
+        ("gemm", gemm::describe(PREFILL_IN, caps)),
+        ("moe_gemm", moe_gemm::describe(&EXPERT_BLOCK, PREFILL_IN.tokens, caps)),
         ("router_shared", router::describe(&EXPERT_BLOCK, caps)),
         ("moe_gu", moe_gu::describe(&EXPERT_BLOCK, caps)),
         ("moe_down", moe_down::describe(&EXPERT_BLOCK, caps)),
         ("rec_core", recurrent::describe(recurrent::Heads { key: 16, value: 32 }, caps)),
         ("delta_seq", delta::describe(recurrent::Heads { key: 16, value: 32 }, caps)),
+        ("attn_split", attention::describe(&ATTENTION, caps)),
+        ("flash", flash::describe(&ATTENTION, caps)),
         ("mv_q8", mv_q8::describe(mv_q8::Form::Recurrent, RECURRENT_IN, caps)),
         ("mv_q8_residual", mv_q8::describe(mv_q8::Form::Residual, RECURRENT_OUT, caps)),
     ]
 }
+
+/// The published model's, with the types of K and V that are the default.
+const ATTENTION: rope::AttentionShape = rope::AttentionShape {
+    heads: 16,
+    rope_dims: 64,
+    eps: 1e-6,
+    kv: kv::KvLayout { keys: kv::KvType::Q8_0, values: kv::KvType::Q4_0, kv_heads: 2 },
+};
+
+/// The published model's largest product, for a full chunk.
+const PREFILL_IN: gemm::Shape = gemm::Shape { rows: 12_352, k: 2048, tokens: 2048 };
 
 /// The published model's.
 const EXPERT_BLOCK: expert::Sizes =

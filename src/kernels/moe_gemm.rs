@@ -16,10 +16,11 @@
 
 use super::expert::{Sizes, matrix_bytes};
 use super::gemm::{Path, Tile, edge, power_of_two};
+use super::mode::Mode;
 use super::moe_plan::PlanSlices;
 use super::registry::Interface;
 use crate::quant::TensorType;
-use crate::vulkan::{Binding, Cost, Device, Error, Graph, Node, Pipeline, Slice};
+use crate::vulkan::{Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
 
@@ -147,6 +148,14 @@ fn build(
     let constants = [constants];
     let constants = &bytemuck::cast_slice(&constants)[..declared.constants.len()];
     Pipeline::new(device, program, constants, device.caps().subgroup_size(32))
+}
+
+/// The choice for gate and up of a fast chunk in words.
+pub(super) fn describe(sizes: &Sizes, tokens: u32, caps: &Caps) -> Result<String, String> {
+    let path = Path::choose(Mode::Fast, caps);
+    let slots = tile_slots(path, sizes, tokens);
+    let chosen = select(path, TensorType::IQ2_XXS, sizes.hidden, slots, caps)?;
+    Ok(format!("{}, {}", path.words(), chosen.tile.words()))
 }
 
 /// What both products are built for.

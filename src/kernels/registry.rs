@@ -126,6 +126,7 @@ pub const INTERFACES: &[&Interface] = &[
     &super::steer::STEER,
     &super::last_row::LAST_ROW,
     &super::attention::SPLIT,
+    &super::attention::SPLIT_MATRIX,
     &super::attention::REDUCE,
     // Prefill: matrix products and expert blocks.
     &super::gemm::VARIANTS[0],
@@ -142,6 +143,8 @@ pub const INTERFACES: &[&Interface] = &[
     &super::gemm::VARIANTS[11],
     &super::gemm::VARIANTS[12],
     &super::gemm::VARIANTS[13],
+    &super::gemm::VARIANTS[14],
+    &super::gemm::VARIANTS[15],
     &super::cvt::VARIANTS[0],
     &super::cvt::VARIANTS[1],
     &super::cvt::VARIANTS[2],

@@ -158,8 +158,9 @@ pub enum Matrix {
     Q8(Planes),
 }
 
-/// The constants for a device. A row takes a subgroup; there are few rows, so workgroups are small: four subgroups.
-/// Rows of the batch share 16 KiB of shared memory.
+/// The constants for a device. A row takes a subgroup; there are few rows, so workgroups are small: four
+/// subgroups of 32, twice as many where each has to bring in many rows of the batch.
+/// Rows of the batch share 16 KiB of shared memory, or 32 where there is plenty: every block costs a wait for memory.
 fn select(
     sizes: &Sizes,
     rows: u32,
@@ -171,10 +172,12 @@ fn select(
     if !matches!(rows, 1 | 2 | 4 | 8) || rows > sg {
         return Err(format!("batches of {rows} rows"));
     }
-    let workgroup = (4 * sg).clamp(sg, 128.max(sg)).min(caps.workgroup_limit(sg));
+    let most = if rows > 2 { 256 } else { 128 };
+    let workgroup = (8 * sg).clamp(sg, most.max(sg)).min(caps.workgroup_limit(sg));
     let round = 16 * sg;
     let whole = sizes.hidden.next_multiple_of(round);
-    let block = (4096 / rows / round * round).clamp(round, whole);
+    let staged = if caps.limits.shared_bytes > 40 << 10 { 8192 } else { 4096 };
+    let block = (staged / rows / round * round).clamp(round, whole);
     Ok(Constants {
         workgroup,
         sg,
@@ -186,7 +189,10 @@ fn select(
         x_order: x_order.constant(),
         x_i8: u32::from(values == Values::I8),
         // Everything at once where that is a short program.
-        ahead: (whole / round).min(if sg < 32 { 2 } else { 4 }),
+        ahead: match rows {
+            1 | 2 => (whole / round).min(if sg < 32 { 2 } else { 4 }),
+            _ => 1,
+        },
         used: sizes.used,
     })
 }

@@ -9,15 +9,15 @@
 //! ```
 //!
 //! `h`: `[tokens][hidden]` f32; `W`: f32 or `Q8_0` planes, `[experts][hidden]`; gate, norm: f32 `[hidden]`. All of it
-//! in f32 on every path: products with f16 rows would change choices that are nearly ties. The norm's scale is the
-//! same for all experts of a token, so the logits do without it and the choice applies it.
+//! as exact as f32 on every path: products with f16 rows would change choices that are nearly ties. The norm's scale is
+//! the same for all experts of a token, so the logits do without it and the choice applies it.
 //!
 //! Equal logits go to the lower index; what is not finite is never chosen while enough others are. With fewer than
 //! `used` finite logits the weights are NaN, so that the chunk fails where logits are checked; ids are distinct
 //! experts in any case.
 
 use super::expert::Sizes;
-use super::gemm::{Form, Gemm, Kind, Operands, Path, Shape, Weights};
+use super::gemm::{Form, Gemm, Kind, Norm, Operands, Path, Shape, Weights};
 use super::moe_plan::BLOCK;
 use super::registry::Interface;
 use crate::vulkan::{Binding, Cost, Device, Error, Graph, Node, Pipeline, Slice};
@@ -61,6 +61,9 @@ struct Constants {
     used: u32,
 }
 
+/// Leaves room for weights up to 1,000 where they are split into halves.
+const EXPONENT: i32 = -6;
+
 /// The two kernels for one expert block and size class.
 pub struct RouterGemm {
     logits: Gemm,
@@ -77,8 +80,8 @@ pub struct LogitsOperands {
     pub weights: Weights,
     /// Residual stream.
     pub h: Slice,
-    /// Weight of the norm.
-    pub norm: Slice,
+    /// Norm, with the scales that [`super::cvt::NormCvt`] stored.
+    pub norm: Norm,
     /// Output `[tokens][experts]`, f32.
     pub logits: Slice,
 }
@@ -108,11 +111,18 @@ pub struct PickOperands {
 }
 
 impl RouterGemm {
-    /// Compiles the kernels for chunks of up to `tokens`, for a router that is `Q8_0` planes or f32.
+    /// Compiles the kernels for chunks of up to `tokens`, for a router that is `Q8_0` planes or f32. With
+    /// [`Path::Matrix`] the products are of split halves, else f32.
     ///
     /// # Errors
     /// [`Error::Pipeline`] when the sizes are not possible or the device refuses.
-    pub fn new(device: &Arc<Device>, sizes: &Sizes, tokens: u32, q8: bool) -> Result<Self, Error> {
+    pub fn new(
+        device: &Arc<Device>,
+        sizes: &Sizes,
+        tokens: u32,
+        q8: bool,
+        path: Path,
+    ) -> Result<Self, Error> {
         let fail = |why: String| Error::Pipeline { name: PICK.variant, why };
         let Sizes { hidden, experts, used, .. } = *sizes;
         let subgroup = device.caps().subgroup_size(32);
@@ -120,7 +130,8 @@ impl RouterGemm {
             return Err(fail(format!("{used} of {experts} experts in subgroups of {subgroup}")));
         }
         let shape = Shape { rows: experts, k: hidden, tokens };
-        let kind = Kind { path: Path::F32, form: Form::Logits, q8, factor: false };
+        let path = if path == Path::Matrix { path } else { Path::F32 };
+        let kind = Kind { path, form: Form::Logits, q8, factor: false };
         let logits = Gemm::new(device, shape, kind)?;
         let workgroup = device.caps().workgroup_limit(subgroup).min(256) / subgroup * subgroup;
         let constants = [Constants { workgroup, sg: subgroup, k: hidden, experts, used }];
@@ -136,7 +147,7 @@ impl RouterGemm {
         let operands = Operands {
             control: io.control,
             weights: io.weights,
-            exponent: 0,
+            exponent: EXPONENT,
             x: io.h,
             factor: None,
             norm: Some(io.norm),

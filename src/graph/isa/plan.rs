@@ -64,7 +64,8 @@ pub(super) fn plan(device: &Arc<Device>, run: Run) -> Result<Plan, Error> {
     let weights =
         DeviceWeights::load(&shape, &Weights::unplaced(&shape), &all, &mut Fill::Nothing)?;
     let mut upload = |name: &str, bytes: &[u8]| Ok(all.buffer(name, bytes.len() as u64)?.all());
-    let shared = Shared::new(device, &mut upload, (&shape, &dims), (&weights, CTX, None))?;
+    let shared =
+        Shared::new(device, &mut upload, (&shape, &dims, Mode::Fast), (&weights, CTX, None))?;
     let buffer = |name: &str, bytes: usize| Ok::<_, Error>(all.buffer(name, bytes as u64)?.all());
     let sampling = SamplingBuffers {
         logits: buffer("logits", shape.logits_bytes() * 8)?,

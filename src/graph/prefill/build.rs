@@ -11,7 +11,7 @@ use crate::kernels::delta::DeltaIo;
 use crate::kernels::delta_chunk::{PrepIo, ScanIo};
 use crate::kernels::flash::FlashIo;
 use crate::kernels::gates::GatesIo;
-use crate::kernels::gemm::{Form, Operands, Weights};
+use crate::kernels::gemm::{Form, Norm, Operands, Weights};
 use crate::kernels::head_gate::HeadGateIo;
 use crate::kernels::moe_combine::CombineOperands;
 use crate::kernels::moe_gemm::{DownOperands, GateUpOperands};
@@ -513,7 +513,7 @@ impl<'a> Builder<'a> {
             control: s.control.clone(),
             weights: dense(&moe.router.data),
             h: s.h.clone(),
-            norm: norm.clone(),
+            norm: Norm { weight: norm.clone(), scale: self.floats(&s.scale, 1) },
             logits: s.router_logits.clone(),
         };
         router.record_logits(&mut self.graph, "router", io);

@@ -190,7 +190,8 @@ impl ChunkKernels {
         self.convert(device, moe.shared_down.cols, true)?;
         let q8 = moe.router.storage() == Storage::Q8;
         if !self.routers.contains_key(&q8) {
-            self.routers.insert(q8, RouterGemm::new(device, &dims.experts, self.tokens, q8)?);
+            self.routers
+                .insert(q8, RouterGemm::new(device, &dims.experts, self.tokens, q8, self.path)?);
         }
         let key = (moe.gate.ty, moe.down.ty);
         if !self.experts.contains_key(&key) {

@@ -8,6 +8,33 @@ use crate::kernels::kv::{KvType, Side};
 use crate::kernels::kv_check::{BOUND, Cache, Layer, close, pairs, shape};
 use crate::vulkan::lavapipe;
 
+/// The paths that the device has.
+fn paths(gpu: &Gpu) -> Vec<Path> {
+    let mut paths = vec![Path::F32];
+    if gpu.device().caps().has(Ability::Matrix) {
+        paths.push(Path::Matrix);
+    }
+    paths
+}
+
+/// The kernels. CPU drivers multiply 8x8x8 with subgroups of 8, which nobody wants but tests.
+fn kernels(device: &Arc<Device>, shape: AttentionShape, splits: u32, path: Path) -> Attention {
+    let caps = device.caps();
+    if path == Path::Matrix && caps.subgroup_size(32) == 8 {
+        let common = select(&shape, caps).unwrap();
+        let constants = MatrixConstants { common, m: 8, keys: 32 };
+        assert!(constants.shared_bytes() <= caps.limits.shared_bytes);
+        return Attention::matrix(device, shape, splits, constants).unwrap();
+    }
+    Attention::new(device, shape, splits, path).unwrap()
+}
+
+/// The largest error. On matrix units queries, keys, values and weights are rounded to 11 bits: a score around 1 is off
+/// by about 2^-11, and so are weights and values, which are below 6.
+fn bound(path: Path) -> f32 {
+    if path == Path::Matrix { 6e-3 } else { BOUND }
+}
+
 /// A batch on one cache.
 struct Problem {
     layer: Layer,
@@ -41,10 +68,10 @@ impl Problem {
     }
 
     /// Outputs, [`Gpu::POISON`] where nothing was written, and the cache.
-    fn run(&self, gpu: &mut Gpu) -> (Vec<u32>, Cache) {
+    fn run(&self, gpu: &mut Gpu, path: Path) -> (Vec<u32>, Cache) {
         let device = Arc::clone(gpu.device());
         let rows = u32::try_from(self.rows.len()).unwrap();
-        let kernel = Attention::new(&device, self.layer.shape, self.splits).unwrap();
+        let kernel = kernels(&device, self.layer.shape, self.splits, path);
         let mut graph = Graph::new("attention");
         let cache = self.cache.upload(gpu, &mut graph);
         let values = gpu.output("values", usize::try_from(kernel.values_bytes(rows)).unwrap());
@@ -78,8 +105,8 @@ impl Problem {
     }
 
     /// Runs, and compares with the reference; returns what it ran.
-    fn check(&self, gpu: &mut Gpu) -> Vec<u32> {
-        let (y, cache) = self.run(gpu);
+    fn check(&self, gpu: &mut Gpu, path: Path) -> Vec<u32> {
+        let (y, cache) = self.run(gpu, path);
         let (stride, width) = (self.stride as usize, self.layer.shape.query_width() as usize);
         let mut expected_cache = self.cache.clone();
         for (r, row) in self.rows.iter().enumerate() {
@@ -97,7 +124,7 @@ impl Problem {
             }
             let got: Vec<f32> = words[..width].iter().map(|&w| f32::from_bits(w)).collect();
             let expected = self.layer.attend(&heads, &cache, page, pos);
-            close(&got, &expected, BOUND, &format!("row {r} at {pos}"));
+            close(&got, &expected, bound(path), &format!("row {r} at {pos}"));
         }
         assert!(cache == expected_cache, "something but the new rows was stored");
         y
@@ -109,7 +136,10 @@ fn all_types_at_lengths_around_a_page() {
     let Some(mut gpu) = check::gpu() else { return };
     for (seed, types) in (1..).zip(pairs()) {
         let shape = shape(16, 2, 64, types);
-        Problem::draw(seed, shape, &[0, 62, 63, 64, 126, 199, 300, 1], 4).check(&mut gpu);
+        let problem = Problem::draw(seed, shape, &[0, 62, 63, 64, 126, 199, 300, 1], 4);
+        for path in paths(&gpu) {
+            problem.check(&mut gpu, path);
+        }
     }
 }
 
@@ -121,8 +151,40 @@ fn other_numbers_of_heads() {
         (20..).zip([(1, 1, 64), (2, 2, 2), (4, 2, 64), (3, 1, 256), (12, 3, 32), (32, 4, 64)])
     {
         let shape = shape(heads, kv_heads, dims, types);
-        Problem::draw(seed, shape, &[70, 5], 3).check(&mut gpu);
+        let problem = Problem::draw(seed, shape, &[70, 5], 3);
+        for path in paths(&gpu) {
+            if path == Path::F32 || dims % 64 == 0 {
+                problem.check(&mut gpu, path);
+            }
+        }
     }
+}
+
+fn batch_is_its_rows(gpu: &mut Gpu, batch: &Problem, seed: u64, path: Path) {
+    let together = batch.check(gpu, path);
+    let width = batch.y_stride as usize;
+    for (r, row) in batch.rows.clone().into_iter().enumerate() {
+        let at = r * batch.stride as usize;
+        let single = Problem {
+            layer: Layer::draw(&mut Draw::new(seed), batch.layer.shape),
+            cache: batch.cache.clone(),
+            rows: vec![row],
+            proj: batch.proj[at..at + batch.stride as usize].to_vec(),
+            ..*batch
+        };
+        let (alone, _) = single.run(gpu, path);
+        assert!(alone == together[r * width..][..width], "row {r}");
+    }
+    // The number of splits that there is room for does not matter either, only the span.
+    let roomy = Problem {
+        layer: Layer::draw(&mut Draw::new(seed), batch.layer.shape),
+        cache: batch.cache.clone(),
+        rows: batch.rows.clone(),
+        proj: batch.proj.clone(),
+        splits: 9,
+        ..*batch
+    };
+    assert!(roomy.run(gpu, path).0 == together);
 }
 
 #[test]
@@ -133,37 +195,26 @@ fn a_batch_has_the_bits_of_its_rows_and_idle_rows_do_nothing() {
         let mut batch = Problem::draw(seed, shape(16, 2, 64, types), &positions, 5);
         batch.rows[3].flags = Row::IDLE;
         batch.rows[5].flags = Row::IDLE;
-        let together = batch.check(&mut gpu);
-        let width = batch.y_stride as usize;
-        for (r, row) in batch.rows.clone().into_iter().enumerate() {
-            let at = r * batch.stride as usize;
-            let single = Problem {
-                layer: Layer::draw(&mut Draw::new(seed), batch.layer.shape),
-                cache: batch.cache.clone(),
-                rows: vec![row],
-                proj: batch.proj[at..at + batch.stride as usize].to_vec(),
-                ..batch
-            };
-            let (alone, _) = single.run(&mut gpu);
-            assert!(alone == together[r * width..][..width], "row {r}");
+        for path in paths(&gpu) {
+            batch_is_its_rows(&mut gpu, &batch, seed, path);
         }
-        // The number of splits that there is room for does not matter either, only the span.
-        let roomy = Problem { splits: 9, ..batch };
-        assert!(roomy.run(&mut gpu).0 == together);
     }
 }
 
 #[test]
 fn large_scores_and_values_stay_finite() {
     let Some(mut gpu) = check::gpu() else { return };
-    for types in pairs() {
+    for (types, path) in pairs()
+        .flat_map(|types| paths(&gpu).into_iter().map(move |p| (types, p)))
+        .collect::<Vec<_>>()
+    {
         let mut problem = Problem::draw(40, shape(4, 2, 64, types), &[100, 3], 2);
         // Scores of some hundred thousand: one key has all the weight.
         problem.layer.q_norm.fill(3e3);
         let width = problem.layer.shape.kv.kv_heads * HEAD_DIM;
         let at = problem.layer.shape.query_width() as usize * 2 + width;
         problem.proj[at..at + width].fill(3e4);
-        let (y, _) = problem.run(&mut gpu);
+        let (y, _) = problem.run(&mut gpu, path);
         let written = y.iter().filter(|&&w| w != Gpu::POISON);
         assert!(written.map(|&w| f32::from_bits(w)).all(|v| v.abs() <= 3.1e4));
     }

@@ -68,7 +68,7 @@ impl Problem {
             bytemuck::cast_slice(&weights).to_vec()
         };
         let mut x = draw.activations(n * k);
-        if kind.path.half() {
+        if kind.path.half() && kind.form != Form::Logits {
             for v in &mut x {
                 *v = f16::from_f32(*v * 0.1).to_f32();
             }
@@ -91,7 +91,7 @@ impl Problem {
         // Rows past the last token are NaN: nothing may come of them.
         let mut x = self.x.clone();
         x.resize((class * k) as usize, f32::NAN);
-        let x = if self.kind.path.half() {
+        let x = if self.kind.path.half() && self.kind.form != Form::Logits {
             let halves: Vec<u16> = x.iter().map(|&v| f16::from_f32(v).to_bits()).collect();
             gpu.input("x", &halves)
         } else {
@@ -115,6 +115,8 @@ impl Problem {
         factor.resize(class as usize, f32::NAN);
         let factor = self.kind.factor.then(|| gpu.input("factor", &factor));
         let norm = (self.kind.form == Form::Logits).then(|| gpu.input("norm", &self.norm));
+        let scales = vec![0.7_f32; class as usize];
+        let scales = norm.is_some().then(|| gpu.input("scales", &scales));
         let bytes = (class * self.stride) as usize * 4;
         let out = if self.kind.form == Form::Add {
             let mut before: Vec<u32> = self.before.iter().map(|v| v.to_bits()).collect();
@@ -123,7 +125,7 @@ impl Problem {
         } else {
             gpu.output("out", bytes)
         };
-        for slice in [&control, &x].into_iter().chain(&factor).chain(&norm) {
+        for slice in [&control, &x].into_iter().chain(&factor).chain(&norm).chain(&scales) {
             graph.input(slice);
         }
         if self.kind.form == Form::Add {
@@ -137,7 +139,7 @@ impl Problem {
             exponent: exponent(largest),
             x,
             factor,
-            norm,
+            norm: norm.zip(scales).map(|(weight, scale)| Norm { weight, scale }),
             out: out.slice(),
             stride: self.stride,
         };
@@ -167,7 +169,8 @@ impl Problem {
     }
 
     fn check(&self, out: &[u32]) {
-        let bound = bound(self.kind.path);
+        let exact = self.kind.form == Form::Logits;
+        let bound = if exact { bound(Path::F32) } else { bound(self.kind.path) };
         let columns = match self.kind.form {
             Form::SwiGlu => self.shape.rows / 2,
             Form::Store | Form::Add | Form::Logits => self.shape.rows,
@@ -264,13 +267,16 @@ fn pairs_of_rows_become_swiglu() {
 #[test]
 fn logits_are_of_the_stream_times_the_norm() {
     let Some(mut gpu) = check::gpu() else { return };
-    for (seed, (rows, k, class, tokens)) in
-        (30..).zip([(16, 256, 32, 31), (256, 512, 64, 33), (5, 32, 32, 2)])
-    {
-        let shape = Shape { rows, k, tokens: class };
-        let kind = kind(Path::F32, Form::Logits, seed % 2 == 0);
-        let problem = Problem::draw(seed, shape, tokens, kind);
-        problem.check(&problem.run(&mut gpu, None));
+    let shapes = [(16, 256, 32, 31), (256, 512, 64, 33), (5, 32, 32, 2)];
+    for path in Path::all(gpu.device().caps()) {
+        for (seed, (rows, k, class, tokens)) in (30..).zip(shapes) {
+            let shape = Shape { rows, k, tokens: class };
+            let kind = Kind { factor: false, ..kind(path, Form::Logits, seed % 2 == 0) };
+            if path != Path::Pk16 {
+                let problem = Problem::draw(seed, shape, tokens, kind);
+                problem.check(&problem.run(&mut gpu, None));
+            }
+        }
     }
 }
 

@@ -26,6 +26,15 @@ impl Path {
         }
     }
 
+    /// What it is, for people.
+    pub(in crate::kernels) fn words(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Pk16 => "packed f16",
+            Self::Matrix => "matrices of f16",
+        }
+    }
+
     /// Every path that a device has, for tests.
     #[cfg(test)]
     pub(in crate::kernels) fn all(caps: &Caps) -> Vec<Self> {
@@ -95,8 +104,14 @@ impl Tile {
         Self { workgroup, bm, bn, bk: 32, wm, wn, group: group / edge(caps), parts: 1 }
     }
 
+    /// What it is, for people.
+    pub(in crate::kernels) fn words(&self) -> String {
+        let Self { workgroup, bm, bn, bk, .. } = self;
+        format!("workgroups of {workgroup} for {bm} rows and {bn} tokens, {bk} columns at a time")
+    }
+
     /// Bytes of shared memory.
-    fn shared_bytes(&self, path: Path) -> u64 {
+    pub(super) fn shared_bytes(&self, path: Path) -> u64 {
         let row = u64::from(self.bk) * path.bytes() + 16;
         u64::from(self.parts * (self.bm + self.bn)) * row
     }
@@ -155,6 +170,15 @@ pub fn select(path: Path, shape: Shape, caps: &Caps) -> Tile {
     };
     let fits = candidates.iter().find(|tile| tile.check(path, shape.k, 0, caps).is_ok());
     *fits.unwrap_or(&candidates[candidates.len() - 1])
+}
+
+/// The tile for the router: few rows, so that many small tiles are needed to fill a device.
+pub(super) fn select_logits(path: Path, shape: Shape, caps: &Caps) -> Tile {
+    match (path, shape.tokens) {
+        (Path::F32 | Path::Pk16, _) => select(Path::F32, shape, caps),
+        (Path::Matrix, 0..=32) => Tile::matrix(caps, [2, 1], [32, 32], 32),
+        (Path::Matrix, _) => Tile::matrix(caps, [2, 2], [32, 32], 32),
+    }
 }
 
 /// The tile with steps of 128 columns, 64 and 32.

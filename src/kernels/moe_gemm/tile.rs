@@ -14,13 +14,13 @@ pub struct ExpertTile {
     pub raw_parts: u32,
 }
 
-/// Words of a row's raw weights that are in shared memory at a time (`include/dequant.glsl`); `None` for formats that
-/// have no kernel.
+/// Words from one row's raw weights to the next's in shared memory, an odd number (`include/dequant.glsl`); `None` for
+/// formats that have no kernel.
 fn slab_words(format: TensorType) -> Option<u32> {
     match format {
         TensorType::Q8_0 | TensorType::IQ2_XXS => Some(17),
-        TensorType::Q2_K | TensorType::Q5_K => Some(21),
         TensorType::Q4_K => Some(13),
+        TensorType::Q2_K | TensorType::Q5_K => Some(21),
         TensorType::Q6_K => Some(53),
         TensorType::F32
         | TensorType::F16

@@ -62,16 +62,25 @@ pub(super) fn select(form: Form, shape: Shape, caps: &Caps) -> Result<Constants,
         return Err(format!("{nt} vectors, expected 1, 2, 4 or 8"));
     }
     let sg = caps.subgroup_size(64);
-    let nsg = 1 << (caps.workgroup_limit(sg) / sg).clamp(1, (256 / sg).clamp(1, 8)).ilog2();
     let units = caps.compute_units.unwrap_or(32);
     let wanted = if nt == 1 { 4 * units } else { units * 3 / 4 };
+    let limit = (caps.workgroup_limit(sg) / sg).max(1);
+    // What is staged of many vectors serves more subgroups where there are rows enough.
+    let wide = nt > 2 && sg >= 16 && rows >= 64 * wanted;
+    let most = if wide { 512 / sg } else { (256 / sg).min(8) };
+    let nsg = 1 << limit.min(most.max(1)).ilog2();
     let groups = |rows_of: u32| rows.div_ceil(nsg * rows_of);
     // Partial sums of squares may not be split between workgroups.
     let least = if form == Form::Residual { (PART_ROWS / nsg).max(1) } else { 1 };
     let r = [4, 2].into_iter().find(|&r| groups(r) >= wanted).unwrap_or(1).max(least);
     let steps = (k / chunk(storage)).div_ceil(sg);
     // Small subgroups belong to processors that compile long programs slowly.
-    let flight = if sg < 16 { 2 } else { 8 / r };
+    let flight = match () {
+        // Besides, the next ones are loaded during the products of these.
+        () if nt > 2 => 1,
+        () if sg < 16 => 2,
+        () => 8 / r,
+    };
     let fits = staged_chunks(shape, caps);
     let u = 1 << flight.min(steps).min(fits / sg).max(1).ilog2();
     let all = k / chunk(storage);

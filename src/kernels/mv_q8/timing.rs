@@ -93,7 +93,7 @@ impl Bench {
         }
         let recorded = graph.record(self.queue.device()).unwrap();
         let mut best = f64::INFINITY;
-        for _ in 0..5 {
+        for _ in 0..40 {
             let start = Instant::now();
             self.queue.run(&recorded, &Patience::default()).unwrap();
             best = best.min(start.elapsed().as_secs_f64());
@@ -142,18 +142,17 @@ impl Bench {
         }
         let steps = (shape.k / 16).div_ceil(chosen.sg);
         let whole = chosen.block * 16 == shape.k;
-        for nsg in [2, 4, 8] {
+        for nsg in [4, 8, 16] {
             for (r, t, u) in [
                 (1, 1, 4),
                 (1, 1, 8),
+                (2, 1, 1),
                 (2, 1, 2),
                 (2, 1, 4),
-                (2, 2, 4),
                 (4, 1, 1),
                 (4, 1, 2),
-                (4, 1, 4),
                 (4, 2, 2),
-                (4, 4, 2),
+                (8, 1, 1),
             ] {
                 let rounds = form != Form::Residual || (nsg * r * t) % PART_ROWS == 0;
                 let blocks = chosen.block.is_multiple_of(chosen.sg * u) || whole;

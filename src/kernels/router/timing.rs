@@ -91,6 +91,10 @@ fn the_published_router_is_timed() {
                     report(has_model, Constants { block, ..chosen }, "");
                 }
             }
+            for (subgroups, ahead) in [(4, 2), (4, 4), (8, 1), (8, 2), (16, 1)] {
+                let workgroup = subgroups * chosen.sg;
+                report(has_model, Constants { workgroup, ahead, ..chosen }, "");
+            }
         }
     }
 }

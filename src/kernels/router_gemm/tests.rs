@@ -49,7 +49,7 @@ impl Problem {
         self.h.len() / self.sizes.hidden as usize
     }
 
-    fn run(&self, gpu: &mut Gpu, given: Option<&[f32]>) -> Choice {
+    fn run(&self, gpu: &mut Gpu, path: Path, given: Option<&[f32]>) -> Choice {
         let Sizes { hidden, experts, used, .. } = self.sizes;
         let (class, n) = (self.class as usize, self.tokens());
         let tokens = u32::try_from(n).unwrap();
@@ -59,11 +59,14 @@ impl Problem {
         let h = gpu.input("h", &h);
         let (norm, gate) = (gpu.input("norm", &self.norm), gpu.input("gate", &self.gate));
         let router = gpu.input("router", &self.router);
+        let mut scales: Vec<f32> = (0..n).map(|t| self.scale32(t)).collect();
+        scales.resize(class, f32::NAN);
+        let scale = gpu.input("scale", &scales);
         let mut graph = Graph::new("router");
-        for slice in [&control, &h, &norm, &gate, &router] {
+        for slice in [&control, &h, &norm, &gate, &router, &scale] {
             graph.input(slice);
         }
-        let kernel = RouterGemm::new(gpu.device(), &self.sizes, self.class, false).unwrap();
+        let kernel = RouterGemm::new(gpu.device(), &self.sizes, self.class, false, path).unwrap();
         let logits = match given {
             Some(values) => {
                 let mut values = values.to_vec();
@@ -80,7 +83,7 @@ impl Problem {
                 control: control.clone(),
                 weights: Weights::F32(router),
                 h: h.clone(),
-                norm: norm.clone(),
+                norm: Norm { weight: norm.clone(), scale },
                 logits: logits.slice(),
             };
             kernel.record_logits(&mut graph, "logits", io);
@@ -122,6 +125,11 @@ impl Problem {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "as the device stores it")]
+    fn scale32(&self, token: usize) -> f32 {
+        self.scale(token) as f32
+    }
+
     fn scale(&self, token: usize) -> f64 {
         let hidden = self.sizes.hidden as usize;
         let squares = self.h[token * hidden..][..hidden].iter().map(|v| f64::from(*v).powi(2));
@@ -129,11 +137,10 @@ impl Problem {
     }
 
     /// Ids and weights against `ops` on the device's own logits: the choice itself is exact.
-    #[expect(clippy::cast_possible_truncation, reason = "rounds to the kernel's type")]
     fn check_choice(&self, found: &Choice) {
         let (experts, used) = (self.sizes.experts as usize, self.sizes.used as usize);
         for t in 0..self.tokens() {
-            let scale = self.scale(t) as f32;
+            let scale = self.scale32(t);
             let raw = &found.logits[t * experts..][..experts];
             let scaled: Vec<f32> = raw.iter().map(|l| l * scale).collect();
             let (mut ids, mut weights) = (vec![0; used], vec![0.0; used]);
@@ -168,9 +175,12 @@ fn choices_are_those_of_the_formulas() {
         (256, 100, 8, 64, 64),
         (32, 8, 8, 32, 1),
     ];
-    for (seed, (hidden, experts, used, class, n)) in (1..).zip(shapes) {
+    let matrix = Path::all(gpu.device().caps()).contains(&Path::Matrix);
+    let paths: &[Path] = if matrix { &[Path::F32, Path::Matrix] } else { &[Path::F32] };
+    let cases = paths.iter().flat_map(|&path| (1..).zip(shapes).map(move |case| (path, case)));
+    for (path, (seed, (hidden, experts, used, class, n))) in cases {
         let problem = Problem::draw(seed, sizes(hidden, experts, used), class, n);
-        let found = problem.run(&mut gpu, None);
+        let found = problem.run(&mut gpu, path, None);
         problem.check_choice(&found);
         let hidden = hidden as usize;
         for t in 0..n {
@@ -196,7 +206,7 @@ fn choices_are_those_of_the_formulas() {
             let off = (f64::from(found.sigma[t]) - expected).abs();
             assert!(off <= 2e-6 + 1e-5 * size * scale, "token {t}: sigma");
         }
-        let again = problem.run(&mut gpu, None);
+        let again = problem.run(&mut gpu, path, None);
         assert!(again.ids == found.ids && again.route == found.route, "the same bits");
     }
 }
@@ -218,7 +228,7 @@ fn equal_logits_and_ones_that_are_not_finite() {
                 v => (v as f32 - 5.0) / 2.0,
             })
             .collect();
-        let found = problem.run(&mut gpu, Some(&logits));
+        let found = problem.run(&mut gpu, Path::F32, Some(&logits));
         problem.check_choice(&found);
     }
 }
@@ -231,7 +241,7 @@ fn without_a_choice_ids_are_experts_and_weights_are_not_numbers() {
     logits[5] = 1.0;
     logits[16..32].fill(2.5);
     logits[32..].fill(f32::INFINITY);
-    let found = problem.run(&mut gpu, Some(&logits));
+    let found = problem.run(&mut gpu, Path::F32, Some(&logits));
     assert_eq!(found.ids[..8], [5, 0, 1, 2, 3, 4, 6, 7]);
     assert_eq!(found.ids[8..16], [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(found.ids[16..], [0, 1, 2, 3, 4, 5, 6, 7]);
