@@ -20,6 +20,7 @@ pub mod environment;
 pub mod help;
 pub mod inspect;
 pub mod kv;
+pub mod kv_disk;
 pub mod man;
 pub mod run;
 pub mod sampling;

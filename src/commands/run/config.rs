@@ -23,6 +23,8 @@ pub(super) fn options(args: &RunArgs, environment: &Environment) -> anyhow::Resu
     Ok(Options {
         // The comparison of --decode-consistency prefills in a session of its own.
         sessions: if args.diagnostics.decode_consistency.is_some() { 2 } else { 1 },
+        // A position that is being saved.
+        snapshots: usize::from(args.kv_disk.kv_disk_dir.is_some()),
         steering,
         ..engine_options(engine, environment, paths::model(engine.model.as_deref(), environment)?)
     })

@@ -6,6 +6,7 @@ mod oneshot;
 pub(super) mod plan;
 mod prefill;
 pub(super) mod prompt;
+mod saved;
 mod score;
 mod show;
 mod start;

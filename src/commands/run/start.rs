@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::oneshot::{self, Request};
 use super::prompt::{self, Reading};
+use super::saved::Saved;
 use super::show::{Display, Format};
 use super::{config, dump, plan, prefill, score};
 use crate::chat::{Budget, ThinkOptions};
@@ -14,7 +15,7 @@ use crate::cli::run::RunArgs;
 use crate::commands::{self, Context, Exit, profile, progress};
 use crate::engine::generate::ends_inside_thought;
 use crate::engine::sample::Sampler;
-use crate::engine::{Engine, Prepared, SessionId};
+use crate::engine::{Engine as _, Prepared, SessionId, StateIo};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::tools::inspect::InspectOptions;
@@ -91,6 +92,11 @@ fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
         (None, None) if d.dump_tokens => usage("--dump-tokens needs a prompt: add -p TEXT"),
         (None, None) => usage("a prompt is needed: add -p TEXT or --prompt-file FILE"),
         (None, Some("")) => usage("the prompt is empty"),
+        _ if args.kv_disk.kv_disk_dir.is_some()
+            && (d.perplexity_file.is_some() || d.reads_a_prompt()) =>
+        {
+            usage("--kv-disk-dir goes with an answer, not with diagnostics")
+        }
         _ => Ok(()),
     }
 }
@@ -98,7 +104,7 @@ fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
 /// Everything that has a prompt and an engine.
 struct Run<'a> {
     args: &'a RunArgs,
-    engine: &'a mut dyn Engine,
+    engine: &'a mut dyn StateIo,
     session: SessionId,
     context: &'a Context,
     interrupt: Interrupt,
@@ -169,6 +175,7 @@ impl Run<'_> {
             budget: args.sampling.think_budget.map(|n| Budget::thought(n as usize)),
             recover_calls: false,
         };
+        let mut saved = Saved::open(&args.kv_disk, self.engine, self.context)?;
         let request = Request {
             prompt: ids,
             sampler: Sampler::new(config::sampler_params(args), seed),
@@ -176,6 +183,7 @@ impl Run<'_> {
             think,
             limit: self.limit(),
             format,
+            saved: saved.as_mut(),
         };
         let (engine, session) = (&mut *self.engine, self.session);
         oneshot::run(engine, session, request, &mut display, self.context, &self.interrupt)

@@ -5,6 +5,7 @@ mod command;
 mod full;
 mod kill;
 pub(crate) mod roundtrip;
+mod run;
 mod store;
 
 use std::fmt::Write as _;
