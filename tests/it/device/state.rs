@@ -62,6 +62,11 @@ fn largest_difference(expected: &[f32], found: &[f32]) -> f64 {
     order[..10].iter().map(|&i| (expected[i] - found[i]).abs()).fold(0.0, f64::max)
 }
 
+/// How far the two sides may be apart, each being off by as much as design decision 19 grants: 0.25 for the CPU's 8-bit
+/// products; 0.1 for a device, 0.3 with small K/V rows.
+const CROSS_F16: f64 = 0.35;
+const CROSS_SMALL: f64 = 0.55;
+
 #[test]
 fn every_pair_of_types_goes_on_bit_for_bit_and_crosses_between_the_backends() {
     let Some(vulkan) = device() else { return };
@@ -72,6 +77,8 @@ fn every_pair_of_types_goes_on_bit_for_bit_and_crosses_between_the_backends() {
             let (kv_k, kv_v) = (Some(kv_k), Some(kv_v));
             engine(&Options { kv_k, kv_v, sessions: 2, ..options.clone() }, 100)
         };
+        let is_f16 = (kv_k, kv_v) == (TensorType::F16, TensorType::F16);
+        let bound = if is_f16 { CROSS_F16 } else { CROSS_SMALL };
         let mut sides = [open(&vulkan), open(&options())];
         for (from, to) in [(0, 0), (0, 1), (1, 0)] {
             let (first, id) = &mut sides[from];
@@ -91,7 +98,7 @@ fn every_pair_of_types_goes_on_bit_for_bit_and_crosses_between_the_backends() {
                 let row = second.logits(other).unwrap().unwrap();
                 assert!(from != to || row == expected, "{kv_k}/{kv_v}: other bits");
                 let off = largest_difference(expected, row);
-                assert!(off <= 0.3, "{kv_k}/{kv_v}: off by {off}");
+                assert!(off <= bound, "{kv_k}/{kv_v}: off by {off}");
             }
             second.close_session(other);
         }
