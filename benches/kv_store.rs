@@ -3,13 +3,13 @@
 //!
 //! The files are those of a small model, with texts of 8 to 24 KiB: a beginning that a third of them share, then
 //! text of their own, and for each conversation a few lengths of it. Everything is in the page cache, as after a
-//! restart of the program. On two cores of a cloud machine with four times as much other work waiting for them:
+//! restart of the program. On two cores of a shared cloud machine, medians:
 //!
 //! | files | index | look-up, found | look-up, nothing found |
 //! |---:|---:|---:|---:|
-//! | 100 | 1.3 ms | 0.067 ms | 0.046 ms |
-//! | 1,000 | 34 ms | 0.10 ms | 0.060 ms |
-//! | 10,000 | 440 ms | 0.12 ms | 0.09 ms |
+//! | 100 | 2.0 ms | 0.096 ms | 0.046 ms |
+//! | 1,000 | 25 ms | 0.086 ms | 0.048 ms |
+//! | 10,000 | 269 ms | 0.087 ms | 0.052 ms |
 
 use std::fs;
 use std::hint::black_box;

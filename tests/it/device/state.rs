@@ -1,7 +1,7 @@
 //! Saved sessions on a Vulkan device: the same bits after a restart, and files that cross between the backends.
 
 use crate::kv::options;
-use crate::kv::roundtrip::{TYPES, check, check_beside, engine, go_on, session};
+use crate::kv::roundtrip::{TYPES, check, engine, go_on, session};
 use crate::support::{self, temp_dir};
 use q36::engine::{BackendChoice, Engine as _, Options, Prepared, Unattended};
 use q36::kv::{self, Config, Extras, Moment, Store};
@@ -21,17 +21,11 @@ fn device() -> Option<Options> {
 }
 
 #[test]
-fn every_pair_of_types_goes_on_bit_for_bit() {
+fn after_a_restart_the_session_goes_on_bit_for_bit() {
     let Some(mut options) = device() else { return };
-    for (kv_k, kv_v) in TYPES.into_iter().flat_map(|k| TYPES.map(|v| (k, v))) {
-        (options.kv_k, options.kv_v) = (Some(kv_k), Some(kv_v));
-        // 150 rows: two whole pages and a part of one.
-        if (kv_k, kv_v) == (TensorType::Q8_0, TensorType::Q4_0) {
-            check(&options, 150, 64);
-        } else {
-            check_beside(&options, 150, 6);
-        }
-    }
+    (options.kv_k, options.kv_v) = (Some(TensorType::Q8_0), Some(TensorType::Q4_0));
+    // 150 rows: two whole pages and a part of one.
+    check(&options, 150, 64);
 }
 
 #[test]
@@ -68,8 +62,13 @@ fn largest_difference(expected: &[f32], found: &[f32]) -> f64 {
     order[..10].iter().map(|&i| (expected[i] - found[i]).abs()).fold(0.0, f64::max)
 }
 
+/// How far the two sides may be apart, each being off by as much as design decision 19 grants: 0.25 for the CPU's 8-bit
+/// products; 0.1 for a device, 0.3 with small K/V rows.
+const CROSS_F16: f64 = 0.35;
+const CROSS_SMALL: f64 = 0.55;
+
 #[test]
-fn files_cross_between_the_backends() {
+fn every_pair_of_types_goes_on_bit_for_bit_and_crosses_between_the_backends() {
     let Some(vulkan) = device() else { return };
     let dir = temp_dir();
     let [path, again] = ["saved.kv", "again.kv"].map(|name| dir.path().join(name));
@@ -78,24 +77,28 @@ fn files_cross_between_the_backends() {
             let (kv_k, kv_v) = (Some(kv_k), Some(kv_v));
             engine(&Options { kv_k, kv_v, sessions: 2, ..options.clone() }, 100)
         };
+        let is_f16 = (kv_k, kv_v) == (TensorType::F16, TensorType::F16);
+        let bound = if is_f16 { CROSS_F16 } else { CROSS_SMALL };
         let mut sides = [open(&vulkan), open(&options())];
-        for (from, to) in [(0, 1), (1, 0)] {
+        for (from, to) in [(0, 0), (0, 1), (1, 0)] {
             let (first, id) = &mut sides[from];
             kv::save_file(first, *id, &path, &Extras::default(), 1).unwrap();
-            let (expected, ids) = go_on(first, *id, 3);
+            let (expected, ids) = go_on(first, *id, 4);
             let second = &mut sides[to].0;
             let other = second.open_session().unwrap();
             kv::load_file(second, other, &path).unwrap();
             // The state is the same bytes again.
             kv::save_file(second, other, &again, &Extras::default(), 1).unwrap();
             assert!(payload(&path) == payload(&again), "{kv_k}/{kv_v} from side {from}");
-            // Logits travel as they are; what is computed from the state stays within the bounds of its types.
+            // Logits travel as they are; what is computed from the state has the same bits on the same side, and
+            // stays within the bounds of its types on the other.
             assert!(second.logits(other).unwrap().unwrap() == expected[0]);
             for (token, expected) in ids.iter().zip(&expected[1..]) {
                 second.decode(&[(other, *token)]).unwrap();
                 let row = second.logits(other).unwrap().unwrap();
+                assert!(from != to || row == expected, "{kv_k}/{kv_v}: other bits");
                 let off = largest_difference(expected, row);
-                assert!(off <= 0.3, "{kv_k}/{kv_v}: off by {off}");
+                assert!(off <= bound, "{kv_k}/{kv_v}: off by {off}");
             }
             second.close_session(other);
         }

@@ -78,7 +78,7 @@ pub(crate) fn check(options: &Options, tokens: usize, steps: usize) {
 }
 
 /// The same with another session of one engine in the place of a new engine.
-pub(crate) fn check_beside(options: &Options, tokens: usize, steps: usize) {
+fn check_beside(options: &Options, tokens: usize, steps: usize) {
     let dir = temp_dir();
     let path = dir.path().join("saved.kv");
     let (mut engine, id) = engine(&Options { sessions: 2, ..options.clone() }, tokens);
