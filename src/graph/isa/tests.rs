@@ -86,6 +86,29 @@ fn bounds_may_be_in_registers() {
     assert_eq!(loops(&parse(&listing))[1].trips, Some(8.0));
 }
 
+#[test]
+fn loops_may_end_at_their_end() {
+    let listing = "
+BB0:
+	s_mov_b32 s1, 0
+BB1:
+	s_cmp_lt_u32 s9, 8
+	s_cbranch_scc0 BB3
+BB2:
+	v_add_f32_e32 v1, v1, v2
+BB3:
+	s_add_u32 s1, s1, 1
+	s_cmp_ge_u32 s1, 3
+	s_cbranch_scc0 BB1
+BB4:
+	s_endpgm
+";
+    let blocks = parse(listing);
+    let found = loops(&blocks);
+    assert_eq!((found.len(), found[0].trips), (1, Some(3.0)));
+    assert_eq!((longest(&blocks, &found, &[3.0]).vector, found[0].blocks), (3.0, (1, 3)));
+}
+
 fn row(program: &str) -> Row {
     let mut figures = [100.0; COLUMNS.len()];
     for (name, figure) in COLUMNS.iter().zip(&mut figures) {
