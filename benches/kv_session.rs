@@ -1,7 +1,7 @@
 //! What saving and loading a long session costs on this machine's Vulkan device: rates of both, and tokens per second
 //! while a save is under way in the background.
 //!
-//! The model is one of the published shape with random weights, so no file is needed:
+//! The model is one of the published shape with random weights, so no file is needed; a `.gguf` file may be named:
 //!
 //! ```sh
 //! cargo bench --bench kv_session -- 32768 40
@@ -26,14 +26,20 @@ const STEPS: usize = 200;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut numbers = std::env::args().filter_map(|arg| arg.parse::<usize>().ok());
     let (tokens, layers) = (numbers.next().unwrap_or(2048), numbers.next().unwrap_or(4));
-    let mut options = Options::new("random".into());
+    let model = std::env::args().skip(1).find(|arg| arg.ends_with(".gguf"));
+    let mut options = Options::new(model.as_deref().unwrap_or("random").into());
     options.backend = BackendChoice::Vulkan;
     options.context = Context::Forced(tokens + 8192);
     options.snapshots = 1;
-    let mut engine = Prepared::synthetic(options, layers)?.open(&mut |_, _| true)?;
+    let prepared = match model {
+        Some(_) => Prepared::new(options)?,
+        None => Prepared::synthetic(options, layers)?,
+    };
+    let mut engine = prepared.open(&mut |_, _| true)?;
     println!("{}", engine.info().device.as_deref().unwrap_or("no device"));
     let mut rng = Rng::new(1);
-    let mut draw = || TokenId(u32::try_from(rng.next_u64() % 100_000).expect("below"));
+    let rows = engine.info().vocab as u64;
+    let mut draw = || TokenId(u32::try_from(rng.next_u64() % rows).expect("ids fit 32 bits"));
     let prompt: Vec<TokenId> = (0..tokens).map(|_| draw()).collect();
     let id = engine.open_session()?;
     let begin = Instant::now();
