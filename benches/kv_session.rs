@@ -1,7 +1,7 @@
 //! What saving and loading a long session costs on this machine's Vulkan device: rates of both, and tokens per second
 //! while a save is under way in the background.
 //!
-//! The model is one of the published shape with random weights, so no file is needed; a `.gguf` file may be named:
+//! The model is one of the published shape with random weights, so no file is needed; a model file may be named instead:
 //!
 //! ```sh
 //! cargo bench --bench kv_session -- 32768 40
@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "this prints what it measures")]
 
 use std::error::Error;
+use std::path::Path;
 use std::time::Instant;
 
 use q36::engine::{
@@ -26,7 +27,7 @@ const STEPS: usize = 200;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut numbers = std::env::args().filter_map(|arg| arg.parse::<usize>().ok());
     let (tokens, layers) = (numbers.next().unwrap_or(2048), numbers.next().unwrap_or(4));
-    let model = std::env::args().skip(1).find(|arg| arg.ends_with(".gguf"));
+    let model = std::env::args().skip(1).find(|arg| Path::new(arg).is_file());
     let mut options = Options::new(model.as_deref().unwrap_or("random").into());
     options.backend = BackendChoice::Vulkan;
     options.context = Context::Forced(tokens + 8192);
@@ -68,11 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Decode with and without a save under way.
-fn background(
-    engine: &mut ModelEngine,
-    id: SessionId,
-    dir: &std::path::Path,
-) -> Result<(), Box<dyn Error>> {
+fn background(engine: &mut ModelEngine, id: SessionId, dir: &Path) -> Result<(), Box<dyn Error>> {
     let limits = Limits { min_tokens: 1, ..Limits::default() };
     let config = Config { limits, ..Config::new(dir.join("store")) };
     let mut store = Store::open(config, engine)?;
