@@ -1,7 +1,7 @@
 //! What saving and loading a long session costs on this machine's Vulkan device: rates of both, and tokens per second
 //! while a save is under way in the background.
 //!
-//! The model is one of the published shape with random weights, so no file is needed:
+//! The model is one of the published shape with random weights, so no file is needed; a model file may be named instead:
 //!
 //! ```sh
 //! cargo bench --bench kv_session -- 32768 40
@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "this prints what it measures")]
 
 use std::error::Error;
+use std::path::Path;
 use std::time::Instant;
 
 use q36::engine::{
@@ -26,14 +27,20 @@ const STEPS: usize = 200;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut numbers = std::env::args().filter_map(|arg| arg.parse::<usize>().ok());
     let (tokens, layers) = (numbers.next().unwrap_or(2048), numbers.next().unwrap_or(4));
-    let mut options = Options::new("random".into());
+    let model = std::env::args().skip(1).find(|arg| Path::new(arg).is_file());
+    let mut options = Options::new(model.as_deref().unwrap_or("random").into());
     options.backend = BackendChoice::Vulkan;
     options.context = Context::Forced(tokens + 8192);
     options.snapshots = 1;
-    let mut engine = Prepared::synthetic(options, layers)?.open(&mut |_, _| true)?;
+    let prepared = match model {
+        Some(_) => Prepared::new(options)?,
+        None => Prepared::synthetic(options, layers)?,
+    };
+    let mut engine = prepared.open(&mut |_, _| true)?;
     println!("{}", engine.info().device.as_deref().unwrap_or("no device"));
     let mut rng = Rng::new(1);
-    let mut draw = || TokenId(u32::try_from(rng.next_u64() % 100_000).expect("below"));
+    let rows = engine.info().vocab as u64;
+    let mut draw = || TokenId(u32::try_from(rng.next_u64() % rows).expect("ids fit 32 bits"));
     let prompt: Vec<TokenId> = (0..tokens).map(|_| draw()).collect();
     let id = engine.open_session()?;
     let begin = Instant::now();
@@ -62,11 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Decode with and without a save under way.
-fn background(
-    engine: &mut ModelEngine,
-    id: SessionId,
-    dir: &std::path::Path,
-) -> Result<(), Box<dyn Error>> {
+fn background(engine: &mut ModelEngine, id: SessionId, dir: &Path) -> Result<(), Box<dyn Error>> {
     let limits = Limits { min_tokens: 1, ..Limits::default() };
     let config = Config { limits, ..Config::new(dir.join("store")) };
     let mut store = Store::open(config, engine)?;

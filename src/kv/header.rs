@@ -2,7 +2,7 @@
 //!
 //! | offset | type | field |
 //! |---|---|---|
-//! | 0 | u8[3] | `KVC` |
+//! | 0 | 3 bytes | `KVC` |
 //! | 3 | u8 | version, 1 |
 //! | 4 | u8 | bits of the routed experts: 2, 4 or 8 |
 //! | 5 | u8 | reason |
@@ -11,7 +11,7 @@
 //! | 8 | u32 | tokens |
 //! | 12 | u32 | hits, patched in place |
 //! | 16 | u32 | context of the writer |
-//! | 20 | u8[4] | first bytes of the model's fingerprint |
+//! | 20 | 4 bytes | first bytes of the model's fingerprint |
 //! | 24 | u64 | created, Unix seconds |
 //! | 32 | u64 | last used, patched in place |
 //! | 40 | u64 | payload bytes |

@@ -197,7 +197,7 @@ impl StateHead {
 }
 
 impl Head {
-    /// Reads the head of a payload of `payload_bytes`, from its first bytes: [`MAX_HEAD_BYTES`] of them, or all.
+    /// Reads the head of a payload of `payload_bytes`, from its first bytes: 64 of them, or all.
     ///
     /// # Errors
     /// When it is none of the three versions, or its own fields contradict its length.

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | `KTM`, u8 1, u32 count; for each: u32 id bytes, u32 block bytes, id, block | sampled text of tool calls by id |
 //! | 3 | u32 bytes, bytes | title |
-//! | 4 | u8[4] tag, u64 bytes, bytes, repeated; then a tag of zeros | everything else; unknown tags are kept |
+//! | 4 | 4 bytes of a tag, u64 bytes, bytes, repeated; then a tag of zeros | everything else; unknown tags are kept |
 //!
 //! Tags of this program: `MARK`, u32 offsets in the text of its added tokens, ascending: without it a text cannot be
 //! told from somebody's spelling of it. `KEYS`, eight bytes of the running SHA-1 for each full KiB of the text, so
