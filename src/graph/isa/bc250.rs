@@ -281,7 +281,7 @@ pub(super) fn page(physical: &PhysicalDevice) -> Result<String, Error> {
     let [a, b] =
         [0, 1].map(|i| (prefill[i].micros() + prefill[i].levels as f64 * BARRIER) / tokens);
     let sum = format!(
-        "Sum, with {} levels: {a:.0} µs a token on 40 CU, {:.0} tokens per second; {b:.0} µs and {:.0} on 24.\n",
+        "Sum, with {} levels: {a:.0} µs a token on 40 CU, {:.0} tokens per second; {b:.0} µs and {:.0} on 24.",
         prefill[0].levels,
         1e6 / a,
         1e6 / b
