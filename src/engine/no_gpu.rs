@@ -1,10 +1,12 @@
 //! In place of `gpu` in a build without Vulkan: the same names, and no way to make a backend.
 
-use super::backend::{Chunk, Held, Outcome, Row};
-use super::sample::{SamplerParams, Shortlist};
+use super::backend::{Chunk, Held, Outcome, Row, Wanted};
+use super::sample::Shortlist;
+use super::steps::Rules;
 use super::{Error, Options};
 use crate::model::{Shape, SlotId};
 use std::convert::Infallible;
+use std::time::Duration;
 
 /// Never happens.
 #[derive(Debug, thiserror::Error)]
@@ -17,16 +19,6 @@ pub(super) struct Backend(Infallible);
 /// Never made.
 #[derive(Debug)]
 pub(super) enum Kv {}
-
-/// What a step brings back of its logits: nothing here.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wanted(());
-
-impl Wanted {
-    pub(super) fn for_draws(_params: SamplerParams) -> Self {
-        Self(())
-    }
-}
 
 /// Never made.
 pub(super) struct Device(Infallible);
@@ -73,7 +65,24 @@ impl Backend {
         match self.0 {}
     }
 
-    pub(super) fn chunk(&mut self, _kv: &mut Kv, _chunk: &Chunk<'_>) -> Result<Outcome, Error> {
+    pub(super) fn begin(&mut self, _kv: &Kv, _chunk: &Chunk<'_>) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    /// Never runs; like the other one it uses what there is of outcomes.
+    pub(super) fn advance(
+        &mut self,
+        _kv: &Kv,
+        chunk: &Chunk<'_>,
+        _limit: Duration,
+    ) -> Result<Outcome, Error> {
+        if chunk.tokens.is_empty() {
+            return Ok(Outcome::Open);
+        }
+        match self.0 {}
+    }
+
+    pub(super) fn abandon(&mut self) {
         match self.0 {}
     }
 
@@ -83,8 +92,11 @@ impl Backend {
 
     /// Never runs; it uses what the other backend uses of a row and of its result.
     pub(super) fn rows(&mut self, rows: &mut [Row<'_>]) -> Result<Vec<Held>, Error> {
-        let Wanted(()) = rows.iter().map(|row| row.wanted).next().unwrap_or_default();
-        let _held = Held::Device(Shortlist::default());
+        let rules = rows.iter().map(|row| (row.wanted.ask, row.wanted.rules.version())).next();
+        let _held = Held::Device {
+            short: Shortlist::default(),
+            rules: rules.map_or(0, |(_, rules)| rules),
+        };
         match self.0 {}
     }
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::backend::Backend;
+use super::local::AnchorSlots;
 use super::options::{BackendChoice, Context, Locking, Options};
 use super::slots::SlotBook;
-use super::{BackendKind, Error, Info, ModelEngine, gpu, lock, steering};
+use super::{BackendKind, Draws, Error, Info, ModelEngine, gpu, lock, steering};
 use crate::cpu;
 use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, Weights};
@@ -113,7 +114,7 @@ impl Prepared {
             kv_v,
             ctx: ctx_tokens,
             sessions: options.sessions,
-            slots: options.slots(),
+            slots: options.slots(shape),
             scratch_bytes,
         };
         let info = Info {
@@ -190,6 +191,11 @@ impl Prepared {
             Locking::Never => None,
         };
         let tokenizer = origin.tokenizer()?;
+        let slots = options.slots(origin.shape());
+        let anchors = AnchorSlots {
+            slots: options.anchors.slots(origin.shape()),
+            spacing: options.anchors.spacing,
+        };
         let backend = match (device, origin) {
             (Some(device), origin) => {
                 let drawable = tokenizer.drawable();
@@ -205,13 +211,18 @@ impl Prepared {
             info,
             tokenizer,
             backend,
-            book: SlotBook::new(options.slots()),
-            slots: options.slots(),
+            book: SlotBook::new(slots),
+            slots,
             snapshot_slots: options.snapshots,
+            anchors,
+            uses: 0,
             power: options.power,
+            token_seconds: 0.0,
             sessions: BTreeMap::new(),
             next_session: 0,
             next_snapshot: 0,
+            rule_versions: 0,
+            draws: Draws::default(),
             _lock: lock,
         })
     }
@@ -234,11 +245,12 @@ fn open_cpu(
         model.file.warm(&mut |done| loaded(done, total));
     }
     let steering = steering::read(options.steering.as_ref(), &model.shape)?;
+    let slots = options.slots(&model.shape);
     let options = cpu::Options {
         kv_k: info.kv_k,
         kv_v: info.kv_v,
         ctx: info.ctx_tokens,
-        slots: options.slots(),
+        slots,
         threads: info.threads,
         quality: options.quality,
         chunk: info.chunk_tokens,

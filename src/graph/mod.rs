@@ -18,6 +18,7 @@ mod weights;
 
 mod caches;
 mod kernels;
+mod sampling;
 mod scratch;
 
 mod decode;
@@ -25,10 +26,12 @@ mod prefill;
 mod profile;
 
 mod backend;
+mod chunk;
 
 pub use crate::vulkan::Request;
 pub use backend::{Backend, Options, Source, scratch_bytes};
+pub use chunk::Sliced;
 pub use device::{Gpu, Setup};
 pub use error::Error;
 pub use profile::{KernelSpent, Spent};
-pub use step::{Chunk, Found, Kv, Row, Sieve};
+pub use step::{Chunk, Found, Kv, Row, Rules, Sieve};

@@ -54,16 +54,6 @@ pub(super) struct Rows {
     pub(super) tallies: Slice,
 }
 
-/// What all steps share about logits and sampling.
-pub(super) struct SamplingBuffers {
-    /// `[sessions][vocab]`.
-    pub(super) logits: Slice,
-    /// Bit masks over the vocabulary.
-    pub(super) mask: Slice,
-    /// Pairs of id and addend.
-    pub(super) bias: Slice,
-}
-
 /// Memory that the host sees: what it writes, what it reads.
 pub(super) struct HostArenas {
     pub(super) up: Arena,

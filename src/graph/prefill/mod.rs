@@ -1,16 +1,17 @@
 //! A chunk of prompt tokens: which kernels run after one another (vulkan.md 2.4).
 //!
 //! Commands are recorded for each layer and size class, with the true number of tokens in the control block, so that a
-//! chunk can be submitted in slices of layers. A class larger than the chunk costs the difference in idle workgroups
+//! chunk is submitted in slices of layers. A class larger than the chunk costs the difference in idle workgroups
 //! alone.
 
 mod build;
 mod kernels;
+mod pace;
 mod run;
 mod scratch;
 
 use build::{Chunks, record};
 use kernels::ChunkKernels;
-pub(super) use run::Prefill;
+pub(super) use run::{Prefill, Progress};
 use scratch::ChunkScratch;
 pub(super) use scratch::scratch_bytes;

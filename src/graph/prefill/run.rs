@@ -1,17 +1,17 @@
 //! Chunks on their way through the device.
 
+use super::pace::Pace;
 use super::{ChunkKernels, ChunkScratch, Chunks, record};
 use crate::graph::decode::{Builder, Parts};
 use crate::graph::device::Gpu;
 use crate::graph::kernels::{Class, Dims};
 use crate::graph::profile::Meter;
 use crate::graph::scratch::{HostArenas, Rows};
-use crate::graph::{Chunk, Error, Options};
+use crate::graph::{Error, Options};
 use crate::kernels::control::Row;
 use crate::kernels::last_row::{LastRow, LastRowIo};
 use crate::kernels::mode::Mode;
 use crate::vulkan::{Arena, Graph, Patience, Queue, Recorded, Slice, Ticket};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 const CLASSES: [usize; 4] = [32, 128, 512, 2048];
 /// What the largest class is rounded up to.
 const BLOCK: usize = 64;
-/// How long a slice of a chunk may take before the host looks whether to go on.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// Everything recorded for prompts.
 pub(in crate::graph) struct Prefill {
@@ -29,8 +27,15 @@ pub(in crate::graph) struct Prefill {
     head: Arc<Recorded>,
     /// What the head finds.
     pub(in crate::graph) records: Slice,
-    /// Seconds of one layer for one token, as measured last; 0 before that.
-    layer_seconds: Cell<f64>,
+    /// What layers take, for each class.
+    paces: Vec<Pace>,
+}
+
+/// A chunk on its way: which layers it has behind it.
+pub(in crate::graph) struct Progress {
+    class: usize,
+    tokens: usize,
+    done: usize,
 }
 
 impl Prefill {
@@ -55,77 +60,78 @@ impl Prefill {
             kernels.push(made);
         }
         let scratch = ChunkScratch::new(arenas, (parts.shape, dims), &kernels, parts.weights)?;
-        let classes = kernels
+        let classes: Vec<Chunks> = kernels
             .iter()
             .map(|k| record(&gpu.device, parts, k, &scratch, options.profile))
             .collect::<Result<_, _>>()?;
         let head = head(gpu, parts, (dims, class, rows), &scratch)?;
         let records = rows.records.clone();
-        Ok(Self { classes, scratch, head, records, layer_seconds: Cell::new(0.0) })
+        let paces = classes.iter().map(|class| Pace::new(class.layers.len())).collect();
+        Ok(Self { classes, scratch, head, records, paces })
     }
 
-    /// Runs all layers over a chunk, and waits.
-    pub(in crate::graph) fn run(
-        &self,
-        queue: &mut Queue,
-        record: &Row,
-        chunk: &Chunk<'_>,
-    ) -> Result<(), Error> {
-        let tokens = chunk.tokens.len();
+    /// A chunk of so many tokens before its first layer.
+    pub(in crate::graph) fn start(&self, tokens: usize) -> Progress {
         let class = self.class(tokens).expect("the caller checked the length");
-        let s = &self.scratch;
-        s.mailbox.buffer.write(s.mailbox.offset, bytemuck::bytes_of(record));
-        s.ids.buffer.write(s.ids.offset, bytemuck::cast_slice(chunk.tokens));
-        let mut last = queue.submit(&class.embed)?;
-        let mut layers = class.layers.as_slice();
-        while !layers.is_empty() {
-            let expected = self.layer_seconds.get() * tokens as f64;
-            let count = fitting(layers.len(), expected);
-            let (now, later) = layers.split_at(count);
-            let begin = Instant::now();
-            for layer in now {
-                last = queue.submit(layer)?;
-            }
-            wait(queue, last, SLICE)?;
-            self.layer_seconds.set(begin.elapsed().as_secs_f64() / (count * tokens) as f64);
-            layers = later;
-            if !layers.is_empty() && (chunk.cancelled)() {
-                return Err(Error::Cancelled);
-            }
+        Progress { class, tokens, done: 0 }
+    }
+
+    /// Runs as many layers of a chunk as are expected to take no longer than `limit`, at least one, and waits.
+    /// Whether all are done. Decode steps may run between two calls, but no other chunk.
+    pub(in crate::graph) fn advance(
+        &mut self,
+        queue: &mut Queue,
+        chunk: &mut Progress,
+        (record, tokens): (&Row, &[u32]),
+        limit: Duration,
+    ) -> Result<bool, Error> {
+        let class = &self.classes[chunk.class];
+        let pace = &mut self.paces[chunk.class];
+        if chunk.done == 0 {
+            let s = &self.scratch;
+            s.mailbox.buffer.write(s.mailbox.offset, bytemuck::bytes_of(record));
+            s.ids.buffer.write(s.ids.offset, bytemuck::cast_slice(tokens));
+            queue.submit(&class.embed)?;
         }
-        Ok(())
+        let first = chunk.done;
+        let count = pace.fitting(first, chunk.tokens, limit);
+        let mut begin = Instant::now();
+        let layers = &class.layers[first..first + count];
+        let tickets = layers.iter().map(|layer| queue.submit(layer));
+        let tickets: Vec<Ticket> = tickets.collect::<Result<_, _>>()?;
+        for (layer, ticket) in (first..).zip(tickets) {
+            wait(queue, ticket, limit)?;
+            let now = Instant::now();
+            pace.took(layer, chunk.tokens, now - begin);
+            begin = now;
+        }
+        chunk.done += count;
+        Ok(chunk.done == class.layers.len())
     }
 
     /// Computes the logits of the chunk's last token, and waits.
     pub(in crate::graph) fn head(&self, queue: &mut Queue) -> Result<(), Error> {
         let ticket = queue.submit(&self.head)?;
-        wait(queue, ticket, SLICE)
+        wait(queue, ticket, Duration::from_millis(50))
     }
 
     /// Adds what the kernels of a chunk of so many tokens took when one last ran.
     pub(in crate::graph) fn add_to(&self, meter: &mut Meter, tokens: usize) -> Result<(), Error> {
         let Some(class) = self.class(tokens) else { return Ok(()) };
+        let class = &self.classes[class];
         meter.add(&class.embed)?;
         class.layers.iter().try_for_each(|layer| meter.add(layer))
     }
 
     /// The smallest class with room for so many tokens.
-    fn class(&self, tokens: usize) -> Option<&Chunks> {
-        self.classes.iter().find(|class| class.tokens as usize >= tokens)
+    fn class(&self, tokens: usize) -> Option<usize> {
+        self.classes.iter().position(|class| class.tokens as usize >= tokens)
     }
-}
-
-/// How many of `layers` layers fit a slice, when one is expected to take so many seconds: at least one, and only one
-/// as long as nothing is known.
-fn fitting(layers: usize, expected: f64) -> usize {
-    if expected <= 0.0 {
-        return 1;
-    }
-    let fit = |count: &usize| *count as f64 * expected <= SLICE.as_secs_f64();
-    (1..=layers).take_while(fit).last().unwrap_or(1)
 }
 
 fn wait(queue: &mut Queue, ticket: Ticket, expected: Duration) -> Result<(), Error> {
+    // What nobody waits longer for is late in any case; deadlines are computed from it.
+    let expected = expected.min(Duration::from_secs(1));
     queue.wait(ticket, &Patience { expected, ..Patience::default() })?;
     Ok(())
 }

@@ -89,7 +89,7 @@ impl Run {
                 source: self.slot,
                 target,
                 logits: true,
-                cancelled: &|| false,
+                sieve: Sieve::default(),
             };
             self.backend.chunk(&self.kv, &step).expect("a valid step");
             self.pos += part.len();
