@@ -41,6 +41,7 @@ pub(super) fn engine_options(
         quality: args.quality,
         warm: args.warm_weights,
         power: args.power,
+        step_sessions: if environment.one_by_one { 1 } else { usize::MAX },
         locking: if args.no_lock { Locking::Never } else { Locking::WhenLarge(lock_file) },
         ..Options::new(model)
     }

@@ -216,8 +216,9 @@ pub trait Engine {
     /// Gives up the prompt that is under way, if there is one. What was committed stays.
     fn end_sync(&mut self, id: SessionId);
 
-    /// Appends one token to each named session and computes its next logits. Every step is checked
-    /// before the first one runs, so a bad one changes nothing.
+    /// Appends one token to each named session and computes its next logits: as many sessions together as the backend
+    /// can, in groups where there are more, in this order. A session's bits do not depend on its company. Every step is
+    /// checked before the first one runs, so a bad one changes nothing.
     ///
     /// # Errors
     /// When the session holds nothing, is in the middle of a prompt, or is full, and for an id outside the vocabulary. A

@@ -25,6 +25,8 @@ pub struct ModelEngine {
     pub(super) anchors: AnchorSlots,
     /// Counts uses of anchors, for their order.
     pub(super) uses: u64,
+    /// Most sessions of a step.
+    pub(super) step_sessions: usize,
     pub(super) power: u8,
     /// Seconds a prompt token takes on the CPU, as last measured; 0 before that.
     pub(super) token_seconds: f64,
@@ -114,7 +116,8 @@ impl Engine for ModelEngine {
             self.check(session.tokens().len(), &[token])?;
         }
         let begin = Instant::now();
-        for group in steps.chunks(self.backend.batch()) {
+        let most = self.backend.batch().min(self.step_sessions).max(1);
+        for group in steps.chunks(most) {
             self.rows(group)?;
         }
         self.rest(begin);

@@ -69,16 +69,14 @@ impl Backend {
         match self.0 {}
     }
 
-    /// Never runs; like the other one it uses what there is of outcomes.
+    /// Never runs; it uses what the other backend uses of a chunk and of its result.
     pub(super) fn advance(
         &mut self,
         _kv: &Kv,
         chunk: &Chunk<'_>,
         _limit: Duration,
     ) -> Result<Outcome, Error> {
-        if chunk.tokens.is_empty() {
-            return Ok(Outcome::Open);
-        }
+        let _outcome = held(chunk.wanted).is_some().then_some(Outcome::Open);
         match self.0 {}
     }
 
@@ -92,11 +90,7 @@ impl Backend {
 
     /// Never runs; it uses what the other backend uses of a row and of its result.
     pub(super) fn rows(&mut self, rows: &mut [Row<'_>]) -> Result<Vec<Held>, Error> {
-        let rules = rows.iter().map(|row| (row.wanted.ask, row.wanted.rules.version())).next();
-        let _held = Held::Device {
-            short: Shortlist::default(),
-            rules: rules.map_or(0, |(_, rules)| rules),
-        };
+        let _held: Vec<Held> = rows.iter().map(|row| held(row.wanted)).collect();
         match self.0 {}
     }
 
@@ -107,4 +101,11 @@ impl Backend {
     pub(super) fn logits(&mut self, _kv: &Kv) -> Result<Vec<f32>, Error> {
         match self.0 {}
     }
+}
+
+fn held(Wanted { ask, rules }: Wanted<'_>) -> Held {
+    let weight = Some((1.0, ask.inverse_temperature));
+    let short = Shortlist { weight, ..Shortlist::default() };
+    let rules = if rules.addends().is_empty() { rules.version() } else { Rules::NONE };
+    Held::Device { short, rules }
 }

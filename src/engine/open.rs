@@ -216,6 +216,7 @@ impl Prepared {
             snapshot_slots: options.snapshots,
             anchors,
             uses: 0,
+            step_sessions: options.step_sessions,
             power: options.power,
             token_seconds: 0.0,
             sessions: BTreeMap::new(),

@@ -90,6 +90,8 @@ pub struct Options {
     pub warm: bool,
     /// Duty cycle in percent, 1 to 100.
     pub power: u8,
+    /// Sessions that a decode step takes together at most, where a device can take several.
+    pub step_sessions: usize,
     /// Sessions that may be open at once.
     pub sessions: usize,
     /// State slots beyond one for each session and one for the open step: each holds a snapshot.
@@ -120,6 +122,7 @@ impl Options {
             quality: false,
             warm: false,
             power: 100,
+            step_sessions: usize::MAX,
             sessions: 1,
             snapshots: 0,
             anchors: Anchors::default(),

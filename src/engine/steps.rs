@@ -159,3 +159,58 @@ impl ModelEngine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{
+        Anchors, BackendChoice, Border, BorderKind, Context, Engine as _, Options, Prepared, Reuse,
+        Target, Unattended,
+    };
+    use crate::util::units::Bytes;
+
+    /// The demo model on the CPU, with room for two anchors.
+    fn engine() -> ModelEngine {
+        let model = concat!(env!("CARGO_MANIFEST_DIR"), "/models/q36-tiny.gguf");
+        let mut options = Options::new(model.into());
+        options.backend = BackendChoice::Cpu;
+        options.context = Context::Exactly(128);
+        let slot = Prepared::new(options.clone()).unwrap().info().plan.slot;
+        options.anchors = Anchors { budget: Bytes(2 * slot), spacing: 0 };
+        Prepared::new(options).unwrap().open(&mut |_, _| true).unwrap()
+    }
+
+    #[test]
+    fn a_step_that_failed_in_place_costs_what_came_after_the_last_anchor() {
+        let mut engine = engine();
+        let prompt: Vec<TokenId> = (300..320).map(TokenId).collect();
+        let id = engine.open_session().unwrap();
+        let borders = [Border { pos: 12, kind: BorderKind::Turn }];
+        let target = Target { borders: &borders, ..Target::tokens(&prompt[..15]) };
+        engine.sync_to(id, target, &mut Unattended).unwrap();
+        for &token in &prompt[15..18] {
+            engine.decode(&[(id, token)]).unwrap();
+        }
+        // The end of the prompt was kept, too.
+        let slot = engine.session(id).unwrap().slot;
+        engine.failed(&[(id, slot)], Error::EmptyPrompt);
+        assert_eq!(engine.tokens(id), &prompt[..15]);
+        assert!(engine.logits(id).unwrap().is_none());
+        let report = engine.sync(id, &prompt, &mut Unattended).unwrap();
+        assert_eq!((report.reuse, report.reused, report.evaluated), (Reuse::Live, 15, 5));
+        let again = engine.logits(id).unwrap().unwrap().to_vec();
+        // The slot that was broken has been given back: nothing is left that nobody holds.
+        engine.reset(id).unwrap();
+        engine.sync(id, &prompt, &mut Unattended).unwrap();
+        assert!(engine.logits(id).unwrap().unwrap() == again);
+        // Without an anchor nothing is left.
+        engine.reset(id).unwrap();
+        engine.anchors.slots = 0;
+        engine.sync(id, &prompt[..9], &mut Unattended).unwrap();
+        let slot = engine.session(id).unwrap().slot;
+        engine.failed(&[(id, slot)], Error::EmptyPrompt);
+        assert!(engine.tokens(id).is_empty());
+        engine.sync(id, &prompt, &mut Unattended).unwrap();
+        assert!(engine.logits(id).unwrap().unwrap() == again);
+    }
+}

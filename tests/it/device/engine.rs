@@ -68,6 +68,32 @@ fn the_budget_is_kept_and_the_oldest_go_first() {
     check(anchors::the_budget_is_kept_and_the_oldest_go_first);
 }
 
+#[test]
+fn more_sessions_than_a_step_takes_decode_in_groups() {
+    check(|open| {
+        let mut engine = open(&|o| (o.sessions, o.context) = (11, Context::Exactly(64)));
+        let token = |n: usize| TokenId(u32::try_from(300 + n).unwrap());
+        let ids: Vec<SessionId> = (0..11).map(|_| engine.open_session().unwrap()).collect();
+        let mut run = |group: usize| {
+            for (n, &id) in ids.iter().enumerate() {
+                engine.reset(id).unwrap();
+                engine.sync(id, &[token(n)], &mut Unattended).unwrap();
+            }
+            for step in 0..2 {
+                let steps: Vec<_> =
+                    ids.iter().enumerate().map(|(n, &id)| (id, token(2 * n + step))).collect();
+                steps.chunks(group).for_each(|steps| engine.decode(steps).unwrap());
+            }
+            let mut row = |&id: &SessionId| -> Vec<u32> {
+                let row = engine.logits(id).unwrap().expect("the session has logits");
+                row.iter().map(|v| v.to_bits()).collect()
+            };
+            ids.iter().map(&mut row).collect::<Vec<_>>()
+        };
+        assert!(run(11) == run(1), "a row's bits depend on its company");
+    });
+}
+
 /// Ways to draw, from the ones that candidates always decide to the ones that they never do.
 fn parameters(rng: &mut Rng) -> SamplerParams {
     let mut pick = |all: &[f32]| all[usize::try_from(rng.next_u64() % all.len() as u64).unwrap()];
@@ -85,19 +111,22 @@ fn parameters(rng: &mut Rng) -> SamplerParams {
     }
 }
 
+fn one_in(rng: &mut Rng, n: u64) -> bool {
+    rng.next_u64().is_multiple_of(n)
+}
+
 /// Rules of every kind, alone and together.
 fn rules(rng: &mut Rng, vocab: usize, history: &[TokenId]) -> DrawRules {
     let mut rules = DrawRules::default();
-    let kinds = rng.next_u64();
-    if kinds & 3 == 0 {
+    if one_in(rng, 4) {
         let mut mask = TokenMask::none(vocab);
         let keep_one_of = [2, 3, 50][usize::try_from(rng.next_u64() % 3).unwrap()];
-        for id in (0..vocab).filter(|_| rng.next_u64() % keep_one_of == 0) {
+        for id in (0..vocab).filter(|_| one_in(rng, keep_one_of)) {
             mask.insert(TokenId(u32::try_from(id).unwrap()));
         }
         rules = rules.allow(mask);
     }
-    if kinds & 12 == 0 {
+    if one_in(rng, 4) {
         let mut token = || TokenId(u32::try_from(rng.next_u64() % vocab as u64).unwrap());
         let ids: Vec<TokenId> = (0..40).map(|_| token()).collect();
         rules = rules.add_to(ids.into_iter().map(|id| (id, rng.unit_f32() * 20.0 - 10.0)));
@@ -107,10 +136,10 @@ fn rules(rng: &mut Rng, vocab: usize, history: &[TokenId]) -> DrawRules {
         *seen.entry(id).or_default() += 1;
     }
     let mut penalties = Penalties::default();
-    if kinds & 16 == 0 {
+    if one_in(rng, 2) {
         (penalties.presence, penalties.frequency) = (0.6, 0.3);
     }
-    if kinds & 96 == 0 {
+    if one_in(rng, 4) {
         penalties.repetition = [1.1, 1.3, 0.9][usize::try_from(rng.next_u64() % 3).unwrap()];
     }
     rules.penalise(penalties, &seen)

@@ -196,9 +196,9 @@ pub(crate) fn the_budget_is_kept_and_the_oldest_go_first(open: Open<'_>) {
         (report.reuse, report.reused)
     };
     // Shared ends: of the second and third session, after the first one's gave way to the third one's turn.
-    assert_eq!(restart(sessions[2], &prompt[..turn + 1]), (Reuse::Anchor, turn));
-    assert_eq!(restart(sessions[0], &prompt[..turn + 1]), (Reuse::Cold, 0));
-    assert_eq!(restart(sessions[1], &prompt[..turn + 1]), (Reuse::Anchor, shared));
+    assert_eq!(restart(sessions[2], &prompt[..=turn]), (Reuse::Anchor, turn));
+    assert_eq!(restart(sessions[0], &prompt[..=turn]), (Reuse::Cold, 0));
+    assert_eq!(restart(sessions[1], &prompt[..=turn]), (Reuse::Anchor, shared));
 }
 
 /// Turns close together are worth one: the last, and those far from each other.
