@@ -205,4 +205,62 @@ mod tests {
         assert_eq!(cuts(0, 10, 4, &[3, 4, 9]), [3, 4, 8, 9, 10]);
         assert_eq!(cuts(4, 10, 4, &[3, 4, 9, 12]), [8, 9, 10]);
     }
+
+    use proptest::prelude::*;
+
+    /// Tokens whose texts are parts of each other's, and a marker.
+    fn tokens() -> impl Strategy<Value = Vec<TokenId>> {
+        let marker = tokenizer().special().im_end;
+        let bytes = b"(301)x<|im_end|>".map(|b| TokenId(u32::from(b)));
+        let all =
+            [&bytes[..], &[TokenId(300), TokenId(301), TokenId(300), marker, marker]].concat();
+        prop::collection::vec(prop::sample::select(all), 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_stays_the_text_and_its_markers_are_those_of_the_prompt(
+            common in tokens(),
+            (live, prompt) in (tokens(), tokens()),
+            kept in prop::collection::vec((0usize..20, any::<bool>()), 0..4),
+            (has_logits, by_text) in (any::<bool>(), any::<bool>()),
+        ) {
+            let tokenizer = tokenizer();
+            // The common part is spelled in other tokens: letter by letter where it is no marker.
+            let spell = |id: &TokenId| {
+                if tokenizer.kind(*id).is_added() {
+                    return vec![*id];
+                }
+                ids(std::str::from_utf8(tokenizer.bytes(*id)).expect("ASCII"))
+            };
+            let spelled = common.iter().flat_map(spell).collect::<Vec<_>>();
+            let (live, prompt) = ([common, live].concat(), [spelled, prompt].concat());
+            let kept = kept.into_iter().filter(|(pos, _)| (1..=live.len()).contains(pos));
+            let kept: Vec<_> =
+                kept.map(|(pos, has_logits)| Kept { pos, has_logits, is_snapshot: false }).collect();
+            let restarts = Restarts { live: &live, has_logits, kept: &kept };
+            let borders: Vec<_> =
+                (0..prompt.len() + 2).map(|pos| Border { pos, kind: BorderKind::Stop }).collect();
+            let target = Target { tokens: &prompt, borders: &borders, by_text };
+            let plan = plan(&tokenizer, &restarts, &target);
+            prop_assert_eq!(&plan.tokens[..plan.reused], &live[..plan.reused]);
+            let (found, expected) = (tokenizer.text(&plan.tokens), tokenizer.text(&prompt));
+            prop_assert_eq!((found.bytes, found.markers), (expected.bytes, expected.markers));
+            prop_assert!(by_text || plan.tokens == prompt);
+            // Nothing to evaluate needs logits.
+            let is_whole = plan.reused == plan.tokens.len() && !prompt.is_empty();
+            let start_has_logits = match plan.start {
+                Start::Live => has_logits,
+                Start::Kept(i) => kept[i].has_logits,
+                Start::Empty => false,
+            };
+            prop_assert!(!is_whole || start_has_logits);
+            // Borders lie behind the start, and what follows them is what follows them in the prompt.
+            for border in plan.borders {
+                prop_assert!(plan.reused < border.pos && border.pos <= plan.tokens.len());
+                let left = plan.tokens.len() - border.pos;
+                prop_assert_eq!(&plan.tokens[border.pos..], &prompt[prompt.len() - left..]);
+            }
+        }
+    }
 }

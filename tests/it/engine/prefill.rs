@@ -3,10 +3,12 @@
 //! Each check takes an engine of any backend; those of devices are called in `device::engine`.
 
 use q36::engine::{
-    Border, BorderKind, Engine, Error, ModelEngine, Options, SessionId, Slice, Stage, SyncReport,
-    Target, Unattended,
+    Anchors, Border, BorderKind, Engine, Error, ModelEngine, Options, Prepared, SessionId, Slice,
+    Stage, SyncReport, Target, Unattended,
 };
 use q36::tokenizer::TokenId;
+use q36::util::rng::Rng;
+use q36::util::units::Bytes;
 use std::time::Duration;
 
 /// Opens an engine with changed options. Its chunks are smaller than the prompts here.
@@ -148,6 +150,76 @@ pub(crate) fn a_session_in_a_prompt_refuses_steps(open: Open<'_>) {
     engine.sync(id, &prompt[..5], &mut Unattended).unwrap();
     engine.snapshot(id).unwrap();
     engine.decode(&[(id, prompt[5])]).unwrap();
+}
+
+/// A prompt that shares a prefix of some length with others.
+fn some_prompt(rng: &mut Rng, story: &[TokenId]) -> Vec<TokenId> {
+    let mut pick = |n: usize| usize::try_from(rng.next_u64() % n as u64).unwrap();
+    let mut prompt = story[..=pick(60)].to_vec();
+    if pick(2) == 0 {
+        let at = pick(prompt.len());
+        prompt[at] = story[pick(story.len())];
+    }
+    prompt
+}
+
+#[test]
+fn sessions_in_any_order_of_events_end_where_fresh_ones_do() {
+    let mut engine = super::open(|o| {
+        (o.sessions, o.snapshots) = (4, 1);
+        let slot = Prepared::new(o.clone()).unwrap().info().plan.slot;
+        o.anchors = Anchors { budget: Bytes(3 * slot), spacing: 10 };
+    });
+    let story = story(&engine);
+    let mut rng = Rng::new(36);
+    println!("seed 36");
+    let check = engine.open_session().unwrap();
+    let mut ids: Vec<SessionId> = (0..3).map(|_| engine.open_session().unwrap()).collect();
+    let mut snapshot = None;
+    for event in 0..600 {
+        let at = event % 3;
+        let id = ids[at];
+        match rng.next_u64() % 9 {
+            0 | 1 => {
+                let prompt = some_prompt(&mut rng, &story);
+                let kind = [BorderKind::Turn, BorderKind::Shared, BorderKind::Stop][at];
+                let borders = [7, 22].map(|pos| Border { pos, kind });
+                let target = Target { borders: &borders, ..Target::tokens(&prompt) };
+                engine.begin_sync(id, target).unwrap();
+            }
+            2..5 => match engine.advance_sync(id, &Slice::of(Duration::ZERO)) {
+                Ok(_) | Err(Error::NoPrompt(_)) => {}
+                Err(other) => panic!("event {event}: {other}"),
+            },
+            5 => engine.end_sync(id),
+            6 => match engine.decode(&[(id, story[event % story.len()])]) {
+                Ok(()) | Err(Error::NoState(_) | Error::Unfinished(_)) => {}
+                Err(other) => panic!("event {event}: {other}"),
+            },
+            7 => {
+                if let Some((owner, taken)) = snapshot.take() {
+                    let _gone_with_its_rows = engine.restore(owner, taken);
+                    engine.release(owner, taken);
+                }
+                snapshot = engine.snapshot(id).ok().map(|taken| (id, taken));
+            }
+            _ if rng.next_u64().is_multiple_of(8) => {
+                engine.close_session(id);
+                ids[at] = engine.open_session().unwrap();
+            }
+            _ => {}
+        }
+        let held = engine.tokens(ids[at]).to_vec();
+        if engine.logits(ids[at]).unwrap().is_some() && event % 5 == 0 {
+            let found = bits(&mut engine, ids[at]);
+            engine.reset(check).unwrap();
+            engine.sync(check, &held, &mut Unattended).unwrap();
+            assert!(
+                bits(&mut engine, check) == found,
+                "event {event}: other bits than a fresh session"
+            );
+        }
+    }
 }
 
 fn on_the_cpu(change: &dyn Fn(&mut Options)) -> ModelEngine {
