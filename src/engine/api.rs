@@ -209,7 +209,7 @@ pub trait Engine {
     /// Evaluates the next slice of the prompt that the session is being brought to.
     ///
     /// # Errors
-    /// When no prompt is under way, when another session is in the middle of a chunk ([`Stage::Open`]), or when
+    /// When no prompt is under way, when another session is in the middle of a chunk ([`crate::engine::Stage::Open`]), or when
     /// evaluation fails: the session then holds the committed prefix, and no prompt is under way any more.
     fn advance_sync(&mut self, id: SessionId, slice: &Slice<'_>) -> Result<Advance, Error>;
 

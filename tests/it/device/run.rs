@@ -1,7 +1,7 @@
 //! Sequences on the device backend.
 
 use crate::support;
-use q36::graph::{self, Backend, Chunk, Gpu, Kv, Options, Request, Row, Sieve, Source};
+use q36::graph::{self, Backend, Chunk, Found, Gpu, Kv, Options, Request, Row, Sieve, Source};
 use q36::model::{Model, SlotId};
 use q36::quant::TensorType;
 use q36::vulkan::{Error, Validation};
@@ -96,6 +96,13 @@ impl Run {
             self.slot = target;
         }
         self.logits()
+    }
+
+    /// One token, and what is found among its logits.
+    pub(super) fn found(&mut self, token: u32, sieve: Sieve<'_>) -> Found {
+        let row = Row { sieve, ..row(&self.kv, token, self.pos, self.slot) };
+        self.pos += 1;
+        self.backend.rows(&[row]).expect("a valid step").pop().expect("one row")
     }
 
     /// The logits of the last step.
