@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 /// Reads under way at the same time past the page cache: what keeps a disk busy.
 const DIRECT_DEPTH: usize = 16;
-/// Bytes of a read. Through the page cache as much as stays in a core's cache until it is used.
+/// Bytes of a read. Through the page cache few: they stay in a core's cache until they are used, and threads end together.
 const DIRECT_BYTES: usize = 1 << 20;
-const CACHED_BYTES: usize = 256 << 10;
+const CACHED_BYTES: usize = 64 << 10;
 
 thread_local! {
     static BUFFER: RefCell<Buffer> = RefCell::default();

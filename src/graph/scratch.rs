@@ -1,6 +1,6 @@
 //! Working memory of decode steps. A class of row counts sees the first rows of every buffer.
 //!
-//! Each buffer is described once, by [`row_buffers`]: its name, what it is for, and its words for one row.
+//! Each buffer is described once, by `row_buffers`: its name, what it is for, and its words for one row.
 
 use super::Error;
 use super::kernels::{Class, Dims, Shared};

@@ -128,10 +128,12 @@ impl Loading {
         Self { done: 0, total: 0, started: now, line: Line::new(columns, Some(now)) }
     }
 
-    /// What to write to stderr when `done` of `total` bytes are loaded at `now`, if anything is due.
+    /// What to write to stderr when `done` of `total` bytes are loaded at `now`, if anything is due. The end is told by
+    /// [`Loading::finish`].
     pub fn update(&mut self, done: u64, total: u64, now: Duration) -> Option<String> {
         (self.done, self.total) = (done.min(total), total);
-        if total == 0 || self.line.is_complete || !self.line.is_due(now) {
+        // What follows the last byte is not loading any more, and has a line of its own.
+        if self.done == total || self.line.is_complete || !self.line.is_due(now) {
             return None;
         }
         let (unit, name) = self.unit();

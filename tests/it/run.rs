@@ -135,6 +135,18 @@ fn ctrl_c_ends_the_reply_cleanly() {
 }
 
 #[test]
+fn ctrl_c_ends_a_prompt_before_it_is_through() {
+    let text = "The fox went to the river to drink. There it met a bear. ".repeat(400);
+    let args = ["run", "--cpu", "-m", MODEL, "-c", "8192", "-p", &text, "--prefill-chunk", "512"];
+    let begun = |said: &str| said.contains("input tokens: 0/");
+    let out = q36(args).interrupt_at(begun).run().expect_status(130);
+    assert_eq!(out.stdout.trim(), "");
+    assert!(out.stderr.contains("ended by: interrupted"), "{}", out.stderr);
+    let time = out.to_end.expect("a signal was sent");
+    assert!(time < std::time::Duration::from_secs(30), "ended {time:?} after the signal");
+}
+
+#[test]
 fn tokens_are_dumped_without_template_and_markers_are_one_id() {
     let text = "<|im_start|>user\nHi<tool_call><tools>";
     let out = answer(&["--dump-tokens", "-p", text]);

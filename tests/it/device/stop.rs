@@ -11,8 +11,8 @@ use std::time::Duration;
 const COMMON: [&str; 10] =
     ["run", "--vulkan", "-m", "models/q36-tiny.gguf", "--temp", "0", "-sys", "", "--nothink", "-p"];
 
-/// Far more than a slice, for machines that do other work.
-const SOON: Duration = Duration::from_secs(10);
+/// Far more than a slice: a CPU driver compiles when a pipeline first runs, and machines do other work.
+const SOON: Duration = Duration::from_secs(30);
 
 #[test]
 fn ctrl_c_ends_a_prompt() {
@@ -21,8 +21,7 @@ fn ctrl_c_ends_a_prompt() {
     }
     let text = "The fox went to the river to drink. There it met a bear. ".repeat(320);
     let args = [&COMMON[..], &[&text, "-c", "8192", "--prefill-chunk", "128"]].concat();
-    // The first line says that nothing is done yet, the second comes a second later.
-    let begun = |said: &str| said.matches("input tokens: ").count() > 1;
+    let begun = |said: &str| said.contains("input tokens: 0/");
     let out = q36(args).interrupt_at(begun).run().expect_status(130);
     assert_eq!(out.stdout.trim(), "");
     assert!(out.stderr.contains("ended by: interrupted"), "{}", out.stderr);
