@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: files, flags, the terminal, and how tokens come from a prompt.
 
+pub mod beside;
 pub mod compare;
 pub mod csv;
 mod frontiers;

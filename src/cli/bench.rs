@@ -92,6 +92,15 @@ pub struct SweepArgs {
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::positive)]
     pub concurrency: u32,
 
+    /// Instead of the sweep: a prompt of --ctx-max tokens beside N sessions that decode at --ctx-start. Tells how long
+    /// their steps wait for it.
+    #[arg(long, value_name = "N", value_parser = values::positive)]
+    pub beside: Option<u32>,
+
+    /// Fail where with --beside a step in a hundred takes longer than so many milliseconds.
+    #[arg(long, value_name = "MS", value_parser = values::float_in(0.0, 1_000_000.0))]
+    pub gate_step: Option<f32>,
+
     /// Repeat the whole sweep so many times: medians, with minimum and maximum in further columns.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::positive)]
     pub repeat: u32,
@@ -157,6 +166,9 @@ pub enum BenchSource<'a> {
     },
 }
 
+/// Room for steps beside a prompt: one a layer and chunk of a long one.
+const STEPS_BESIDE: u64 = 4096;
+
 /// The layers of the published model.
 const PUBLISHED_LAYERS: u32 = 40;
 
@@ -178,6 +190,7 @@ impl BenchArgs {
                 "--ctx-alloc {alloc} must exceed --ctx-max and --gen-tokens together, {needed}"
             ));
         }
+        self.check_beside()?;
         if results.min_ratio.is_some() && results.compare.is_none() {
             return usage("--min-ratio needs --compare OLD.csv");
         }
@@ -187,11 +200,37 @@ impl BenchArgs {
         Ok(source)
     }
 
+    fn check_beside(&self) -> Result<(), UsageError> {
+        let (sweep, results) = (&self.sweep, &self.results);
+        if sweep.beside.is_none() {
+            return if sweep.gate_step.is_some() {
+                usage("--gate-step needs --beside")
+            } else {
+                Ok(())
+            };
+        }
+        let others = [
+            ("--csv", results.csv.is_some()),
+            ("--compare", results.compare.is_some()),
+            ("--dump-frontier-logits-dir", results.dump_frontier_logits_dir.is_some()),
+            ("--gate-prefill", results.gate_prefill.is_some()),
+            ("--gate-decode", results.gate_decode.is_some()),
+            ("--concurrency", sweep.concurrency > 1),
+        ];
+        match others.iter().find(|(_, given)| *given) {
+            Some((flag, _)) => usage(format!("{flag} belongs to the sweep, not to --beside")),
+            None => Ok(()),
+        }
+    }
+
     /// The context of each session, in tokens.
     pub fn ctx_alloc(&self) -> u64 {
         let sweep = &self.sweep;
         let given = sweep.ctx_alloc.or(self.engine.context.ctx).map(u64::from);
-        given.unwrap_or(u64::from(sweep.ctx_max) + u64::from(sweep.gen_tokens) + 1)
+        // Beside a prompt sessions decode until it is through, however many steps that takes.
+        let beside = sweep.beside.map_or(0, |_| u64::from(sweep.ctx_start) + STEPS_BESIDE);
+        let longest = u64::from(sweep.ctx_max).max(beside);
+        given.unwrap_or(longest + u64::from(sweep.gen_tokens) + 1)
     }
 
     fn source(&self) -> Result<BenchSource<'_>, UsageError> {

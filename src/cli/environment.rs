@@ -20,12 +20,16 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 16] = [
+pub const VARIABLES: [Variable; 17] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
         name: "Q36_CPU_PREFILL_CHUNK",
         effect: "prompt tokens in a chunk on the CPU, when --prefill-chunk is not given",
+    },
+    Variable {
+        name: "Q36_VK_SESSION_BATCH",
+        effect: "0 makes sessions on a GPU decode one after the other instead of together",
     },
     Variable {
         name: "Q36_LOCK_FILE",
@@ -100,6 +104,8 @@ pub struct Environment {
     pub threads: Option<u32>,
     /// `Q36_CPU_PREFILL_CHUNK`.
     pub cpu_prefill_chunk: Option<u32>,
+    /// `Q36_VK_SESSION_BATCH` is `0`.
+    pub one_by_one: bool,
     /// `Q36_LOCK_FILE`.
     pub lock_file: Option<PathBuf>,
     /// `Q36_HOME`, or its place in `HOME`.
@@ -135,6 +141,7 @@ impl Environment {
             model: path("Q36_MODEL"),
             threads: count("Q36_THREADS")?,
             cpu_prefill_chunk: count("Q36_CPU_PREFILL_CHUNK")?,
+            one_by_one: set("Q36_VK_SESSION_BATCH").is_some_and(|value| value == "0"),
             lock_file: path("Q36_LOCK_FILE"),
             home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
@@ -182,6 +189,13 @@ mod tests {
         assert_eq!(err.hint, "expected a whole number from 1 to 2147483647");
         assert_eq!(read(&[("Q36_THREADS", "")]).unwrap().threads, None);
         assert_eq!(read(&[("Q36_THREADS", "8")]).unwrap().threads, Some(8));
+    }
+
+    #[test]
+    fn only_a_zero_switches_batches_off() {
+        let is_off = |value| read(&[("Q36_VK_SESSION_BATCH", value)]).unwrap().one_by_one;
+        assert!(is_off("0") && !is_off("1") && !is_off(""));
+        assert!(!read(&[]).unwrap().one_by_one);
     }
 
     #[test]

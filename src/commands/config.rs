@@ -52,6 +52,7 @@ pub(super) fn engine_options(
             memory_bytes: environment.debug.memory_mib.map(|mib| mib.saturating_mul(1 << 20)),
             lacks: environment.debug.lacks.clone(),
         },
+        step_sessions: if environment.one_by_one { 1 } else { usize::MAX },
         locking: if args.no_lock { Locking::Never } else { Locking::WhenLarge(lock_file) },
         ..Options::new(model)
     }

@@ -108,6 +108,23 @@ pub enum Error {
     /// A step that needs the logits or state of an earlier one.
     #[error("session {0} has not evaluated a prompt")]
     NoState(u32),
+    /// A step of a session whose prompt is not finished.
+    #[error("session {0} is in the middle of a prompt")]
+    Unfinished(u32),
+    /// A slice for a session that is not being brought to a prompt.
+    #[error("session {0} has no prompt under way")]
+    NoPrompt(u32),
+    /// A slice while a chunk of another session is open.
+    #[error("session {session} cannot advance in the middle of a chunk of session {open}")]
+    ChunkOpen {
+        /// The session that was to advance.
+        session: u32,
+        /// The one whose chunk is open.
+        open: u32,
+    },
+    /// Rules of drawing that leave nothing.
+    #[error("session {0} would have no token that can be drawn")]
+    NothingAllowed(u32),
     /// An id that was never given out, or whose session is closed.
     #[error("there is no session {0}")]
     NoSession(u32),

@@ -1,29 +1,23 @@
 //! The Vulkan backend, as the engine sees it. `no_gpu` stands in for it in a build without Vulkan.
 
-use super::backend::{Chunk, Held, Outcome, Row};
+use super::backend::{Chunk, Held, Outcome, Row, Wanted};
 use super::open::{Origin, Settings};
-use super::sample::{Sampler, SamplerParams, Shortlist};
+use super::sample::{Ask, Shortlist};
+use super::steps::Rules;
 use super::{Error, KernelTime, LoadReport, LoadWay, Options, Phase, Profile, steering};
-use crate::graph::{self, Drill, Found, Gpu, Request, Sieve, Spent};
+use crate::graph::{self, Drill, Found, Gpu, Request, Sieve, Sliced, Spent};
 use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId, StatePart};
-use crate::tokenizer::TokenId;
+use crate::tokenizer::{TokenId, TokenMask};
 use crate::util::units::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use crate::graph::Error as DeviceError;
 pub(super) use crate::graph::{Kv, RawPart, Reading};
 
-/// What a step brings back of its logits.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wanted(Sieve);
-
-impl Wanted {
-    pub(super) fn for_draws(params: SamplerParams) -> Self {
-        let margin = Sampler::margin(params).unwrap_or(f32::NEG_INFINITY);
-        Self(Sieve { margin })
-    }
-}
+/// The longest slice, whatever the caller allows: a Ctrl+C is answered between slices, within a tenth of a second.
+const LONGEST: Duration = Duration::from_millis(80);
 
 /// A device, open, with nothing on it.
 pub(super) struct Device {
@@ -90,7 +84,7 @@ impl Device {
             kv_v: info.kv_v,
             ctx: info.ctx_tokens,
             sessions: options.sessions,
-            slots: options.slots(),
+            slots: options.slots(origin.shape()),
             quality: options.quality,
             chunk: info.chunk_tokens,
             steering: steering::read(options.steering.as_ref(), origin.shape())?,
@@ -182,19 +176,37 @@ impl Backend {
         Ok(self.live()?.reset_slot(slot)?)
     }
 
-    pub(super) fn chunk(&mut self, kv: &mut Kv, chunk: &Chunk<'_>) -> Result<Outcome, Error> {
-        let step = graph::Chunk {
-            tokens: chunk.tokens,
-            pos: chunk.pos,
-            source: chunk.source,
-            target: chunk.target,
-            logits: chunk.logits,
-            cancelled: chunk.cancelled,
+    /// A single token is no chunk: [`Backend::advance`] runs it as a decode step.
+    pub(super) fn begin(&mut self, kv: &Kv, chunk: &Chunk<'_>) -> Result<(), Error> {
+        if chunk.tokens.len() > 1 {
+            let rules = device_rules(chunk.wanted.rules);
+            self.live()?.begin(kv, &step(chunk, sieve(chunk.wanted.ask, rules.as_ref())))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn advance(
+        &mut self,
+        kv: &Kv,
+        chunk: &Chunk<'_>,
+        limit: Duration,
+    ) -> Result<Outcome, Error> {
+        let wanted = chunk.wanted;
+        let found = if chunk.tokens.len() == 1 {
+            let rules = device_rules(wanted.rules);
+            self.live()?.chunk(kv, &step(chunk, sieve(wanted.ask, rules.as_ref())))?
+        } else {
+            match self.live()?.advance(limit.min(LONGEST))? {
+                Sliced::Open => return Ok(Outcome::Open),
+                Sliced::Done(found) => found,
+            }
         };
-        match self.live()?.chunk(kv, &step) {
-            Ok(found) => Ok(Outcome::Done(found.map_or(Held::Nothing, held))),
-            Err(graph::Error::Cancelled) => Ok(Outcome::Cancelled),
-            Err(error) => Err(error.into()),
+        Ok(Outcome::Done(found.map_or(Held::Nothing, |found| held(found, wanted))))
+    }
+
+    pub(super) fn abandon(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.abandon();
         }
     }
 
@@ -203,9 +215,12 @@ impl Backend {
     }
 
     pub(super) fn rows(&mut self, rows: &mut [Row<'_>]) -> Result<Vec<Held>, Error> {
-        let rows: Vec<_> = rows
+        let wanted: Vec<Wanted<'_>> = rows.iter().map(|row| row.wanted).collect();
+        let rules: Vec<_> = wanted.iter().map(|wanted| device_rules(wanted.rules)).collect();
+        let steps: Vec<_> = rows
             .iter()
-            .map(|row| {
+            .zip(&rules)
+            .map(|(row, rules)| {
                 let super::backend::Kv::Gpu(kv) = &*row.kv else {
                     unreachable!("rows and steps are of one backend")
                 };
@@ -215,11 +230,12 @@ impl Backend {
                     pos: row.pos,
                     source: row.source,
                     target: row.target,
-                    sieve: row.wanted.0,
+                    sieve: sieve(row.wanted.ask, rules.as_ref()),
                 }
             })
             .collect();
-        Ok(self.live()?.rows(&rows)?.into_iter().map(held).collect())
+        let found = self.live()?.rows(&steps)?;
+        Ok(found.into_iter().zip(wanted).map(|(found, wanted)| held(found, wanted)).collect())
     }
 
     pub(super) fn logits(&mut self, kv: &Kv) -> Result<Vec<f32>, Error> {
@@ -276,11 +292,48 @@ fn phase(spent: &Spent) -> Phase {
     }
 }
 
-fn held(found: Found) -> Held {
+fn step<'a>(chunk: &'a Chunk<'_>, sieve: Sieve<'a>) -> graph::Chunk<'a> {
+    graph::Chunk {
+        tokens: chunk.tokens,
+        pos: chunk.pos,
+        source: chunk.source,
+        target: chunk.target,
+        logits: chunk.logits,
+        sieve,
+    }
+}
+
+/// Rules as the device takes them; `None` where logits are seen as they are, or where the device has no room for them.
+fn device_rules(rules: &Rules) -> Option<graph::Rules<'_>> {
+    (rules.version() > 0 && fits(rules)).then(|| graph::Rules {
+        version: rules.version(),
+        mask: rules.allowed().map(TokenMask::words),
+        addends: rules.addends(),
+    })
+}
+
+fn fits(rules: &Rules) -> bool {
+    rules.addends().len() <= graph::Rules::MOST_ADDENDS
+}
+
+fn sieve<'a>(ask: Ask, rules: Option<&'a graph::Rules<'a>>) -> Sieve<'a> {
+    Sieve {
+        margin: ask.margin,
+        top_k: u32::try_from(ask.top_k).unwrap_or(u32::MAX),
+        inverse_temperature: ask.inverse_temperature,
+        rules,
+    }
+}
+
+fn held(found: Found, wanted: Wanted<'_>) -> Held {
     let token = |(id, logit)| (TokenId(id), logit);
-    Held::Device(Shortlist {
+    let short = Shortlist {
         best: found.best.map(token),
         tokens: found.rows.into_iter().map(token).collect(),
         floor: found.floor,
-    })
+        weight: Some((found.sum, wanted.ask.inverse_temperature)),
+    };
+    // What was found under other rules decides nothing.
+    let rules = if fits(wanted.rules) { wanted.rules.version() } else { Rules::NONE };
+    Held::Device { short, rules }
 }

@@ -1,12 +1,14 @@
 //! In place of `gpu` in a build without Vulkan: the same names, and no way to make a backend.
 
-use super::backend::{Chunk, Held, Outcome, Row};
-use super::sample::{SamplerParams, Shortlist};
+use super::backend::{Chunk, Held, Outcome, Row, Wanted};
+use super::sample::Shortlist;
+use super::steps::Rules;
 use super::{Error, LoadReport, Options};
 use crate::model::memory::Request as Needs;
 use crate::model::{Shape, SlotId, StatePart};
 use crate::util::units::Bytes;
 use std::convert::Infallible;
+use std::time::Duration;
 
 /// Never happens.
 #[derive(Debug, thiserror::Error)]
@@ -37,16 +39,6 @@ pub(super) enum RawPart {}
 impl RawPart {
     pub(super) fn write_to(&self, _out: &mut Vec<u8>) {
         match *self {}
-    }
-}
-
-/// What a step brings back of its logits: nothing here.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Wanted(());
-
-impl Wanted {
-    pub(super) fn for_draws(_params: SamplerParams) -> Self {
-        Self(())
     }
 }
 
@@ -128,7 +120,22 @@ impl Backend {
         match self.0 {}
     }
 
-    pub(super) fn chunk(&mut self, _kv: &mut Kv, _chunk: &Chunk<'_>) -> Result<Outcome, Error> {
+    pub(super) fn begin(&mut self, _kv: &Kv, _chunk: &Chunk<'_>) -> Result<(), Error> {
+        match self.0 {}
+    }
+
+    /// Never runs; it uses what the other backend uses of a chunk and of its result.
+    pub(super) fn advance(
+        &mut self,
+        _kv: &Kv,
+        chunk: &Chunk<'_>,
+        _limit: Duration,
+    ) -> Result<Outcome, Error> {
+        let _outcome = held(chunk.wanted).is_some().then_some(Outcome::Open);
+        match self.0 {}
+    }
+
+    pub(super) fn abandon(&mut self) {
         match self.0 {}
     }
 
@@ -138,8 +145,7 @@ impl Backend {
 
     /// Never runs; it uses what the other backend uses of a row and of its result.
     pub(super) fn rows(&mut self, rows: &mut [Row<'_>]) -> Result<Vec<Held>, Error> {
-        let Wanted(()) = rows.iter().map(|row| row.wanted).next().unwrap_or_default();
-        let _held = Held::Device(Shortlist::default());
+        let _held: Vec<Held> = rows.iter().map(|row| held(row.wanted)).collect();
         match self.0 {}
     }
 
@@ -175,4 +181,11 @@ impl Backend {
     pub(super) fn logits(&mut self, _kv: &Kv) -> Result<Vec<f32>, Error> {
         match self.0 {}
     }
+}
+
+fn held(Wanted { ask, rules }: Wanted<'_>) -> Held {
+    let weight = Some((1.0, ask.inverse_temperature));
+    let short = Shortlist { weight, ..Shortlist::default() };
+    let rules = if rules.addends().is_empty() { rules.version() } else { Rules::NONE };
+    Held::Device { short, rules }
 }

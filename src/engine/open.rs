@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::backend::Backend;
+use super::local::AnchorSlots;
 use super::options::{BackendChoice, Context, Locking, Options};
 use super::slots::SlotBook;
 use super::state::Identity;
-use super::{BackendKind, Error, Info, ModelEngine, gpu, lock, steering};
+use super::{BackendKind, Draws, Error, Info, ModelEngine, gpu, lock, steering};
 use crate::cpu;
 use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, Weights};
@@ -115,7 +116,7 @@ impl Prepared {
             kv_v,
             ctx: ctx_tokens,
             sessions: options.sessions,
-            slots: options.slots(),
+            slots: options.slots(shape),
             scratch_bytes,
         };
         if let (Some(candidate), true) = (&device, options.may_use_cpu())
@@ -207,6 +208,11 @@ impl Prepared {
         };
         let tokenizer = origin.tokenizer()?;
         let identity = Identity::new(&origin, &options, &info)?;
+        let slots = options.slots(origin.shape());
+        let anchors = AnchorSlots {
+            slots: options.anchors.slots(origin.shape()),
+            spacing: options.anchors.spacing,
+        };
         let origin = Arc::new(origin);
         let backend = match (device, &*origin) {
             (Some(device), _) => {
@@ -224,14 +230,20 @@ impl Prepared {
             tokenizer,
             backend,
             identity,
-            book: SlotBook::new(options.slots()),
-            slots: options.slots(),
+            book: SlotBook::new(slots),
+            slots,
             snapshot_slots: options.snapshots,
+            anchors,
+            uses: 0,
+            step_sessions: options.step_sessions,
             power: options.power,
             notice: options.notice,
+            token_seconds: 0.0,
             sessions: BTreeMap::new(),
             next_session: 0,
             next_snapshot: 0,
+            rule_versions: 0,
+            draws: Draws::default(),
             _lock: lock,
         })
     }
@@ -254,11 +266,12 @@ fn open_cpu(
         model.file.warm(&mut |done| loaded(done, total));
     }
     let steering = steering::read(options.steering.as_ref(), &model.shape)?;
+    let slots = options.slots(&model.shape);
     let options = cpu::Options {
         kv_k: info.kv_k,
         kv_v: info.kv_v,
         ctx: info.ctx_tokens,
-        slots: options.slots(),
+        slots,
         threads: info.threads,
         quality: options.quality,
         chunk: info.chunk_tokens,

@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::model::Shape;
 use crate::quant::TensorType;
 use crate::util::notice::Notice;
+use crate::util::units::Bytes;
 
 /// Context used when none is asked for, in tokens.
 pub const DEFAULT_CTX_TOKENS: usize = 32_768;
@@ -114,10 +116,14 @@ pub struct Options {
     pub warm: bool,
     /// Duty cycle in percent, 1 to 100.
     pub power: u8,
+    /// Sessions that a decode step takes together at most, where a device can take several.
+    pub step_sessions: usize,
     /// Sessions that may be open at once.
     pub sessions: usize,
     /// State slots beyond one for each session and one for the open step: each holds a snapshot.
     pub snapshots: usize,
+    /// State slots for anchors.
+    pub anchors: Anchors,
     /// Directional steering.
     pub steering: Option<SteeringChoice>,
     /// Whether to take the instance lock.
@@ -148,8 +154,10 @@ impl Options {
             quality: false,
             warm: false,
             power: 100,
+            step_sessions: usize::MAX,
             sessions: 1,
             snapshots: 0,
+            anchors: Anchors::default(),
             steering: None,
             locking: Locking::Never,
             load: LoadWay::Auto,
@@ -163,8 +171,39 @@ impl Options {
         self.backend == BackendChoice::Auto && self.device.is_none()
     }
 
-    /// State slots the engine needs: one a session, one for the open step, one a snapshot.
-    pub fn slots(&self) -> usize {
-        self.sessions + 1 + self.snapshots
+    /// State slots the engine needs: one a session, one for the open step, one a snapshot, and those for anchors.
+    pub fn slots(&self, shape: &Shape) -> usize {
+        self.sessions + 1 + self.snapshots + self.anchors.slots(shape)
+    }
+}
+
+/// States that the engine keeps at borders of prompts, for prompts that share a prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anchors {
+    /// Memory they may take, all sessions together; what is less than a slot is none.
+    pub budget: Bytes,
+    /// Tokens between two turns of a session that are both worth keeping.
+    pub spacing: usize,
+}
+
+impl Anchors {
+    /// The spacing unless somebody asks for another: what is saved by a closer one is hardly noticed.
+    pub const SPACING: usize = 256;
+
+    /// Within a budget, at the usual spacing.
+    pub fn within(budget: Bytes) -> Self {
+        Self { budget, spacing: Self::SPACING }
+    }
+
+    /// Slots that fit the budget.
+    pub fn slots(&self, shape: &Shape) -> usize {
+        usize::try_from(self.budget.0).unwrap_or(usize::MAX) / shape.state_slot_bytes().max(1)
+    }
+}
+
+impl Default for Anchors {
+    /// None.
+    fn default() -> Self {
+        Self::within(Bytes(0))
     }
 }

@@ -1,16 +1,15 @@
 //! After a lost device: it is opened and loaded again, and every session's committed tokens are evaluated anew, into
 //! the slots and up to the remembered positions that the book knows. Then the step that found out runs once more.
 //!
-//! What a session committed is what it keeps, whatever the device lost; a step that failed has committed nothing. A
-//! device that is lost again, or does not come back, is an error for the caller; the next call tries again.
+//! What a session committed is what it keeps, whatever the device lost; a step that failed has committed nothing, nor
+//! has a chunk of a prompt that was open: it begins again, and its caller does not notice. A device that is lost again, or does not come back, is an error for the caller; the next call tries again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytemuck::TransparentWrapper as _;
 
-use super::backend::{Backend, Chunk, Held, Outcome};
-use super::local::{Ended, ModelEngine};
-use super::{Error, LoadReport, SessionId, sync};
+use super::backend::{Backend, Chunk, Held, Outcome, Wanted};
+use super::{Error, LoadReport, ModelEngine, SessionId, sync};
 use crate::model::SlotId;
 use crate::tokenizer::TokenId;
 use crate::util::units::grouped;
@@ -34,17 +33,6 @@ impl ModelEngine {
             Backend::Cpu(_) => Ok(None),
             Backend::Gpu(gpu) => gpu.copy_rate(),
         }
-    }
-
-    /// [`ModelEngine::step_once`], and again should the device be lost.
-    pub(super) fn step(
-        &mut self,
-        id: SessionId,
-        tokens: &[TokenId],
-        logits: bool,
-        cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Ended, Error> {
-        self.twice(|engine| engine.step_once(id, tokens, logits, cancelled))
     }
 
     /// [`ModelEngine::rows_once`], and again should the device be lost.
@@ -73,7 +61,8 @@ impl ModelEngine {
         }
     }
 
-    fn twice<T>(
+    /// Does something that may find the device lost, and again once it is back.
+    pub(super) fn twice<T>(
         &mut self,
         mut work: impl FnMut(&mut Self) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -92,6 +81,8 @@ impl ModelEngine {
         let why = why.lines().next().unwrap_or_default();
         self.notice.warn(&format!("{why}; opening it again"));
         let failed = |error| Error::Recovery(Box::new(error));
+        // They hold the slots that tokens are evaluated into.
+        self.drop_chunks();
         self.backend.rebuild().map_err(failed)?;
         let mut evaluated = 0;
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
@@ -143,7 +134,10 @@ impl ModelEngine {
         spare: SlotId,
     ) -> Result<(), Error> {
         let first = base.map_or(0, |(pos, _)| pos);
-        let ends: Vec<usize> = sync::cuts(first, end, self.info.chunk_tokens).collect();
+        let next = |&pos: &usize| {
+            (pos < end).then(|| sync::next_cut(pos, end, self.info.chunk_tokens, &[]))
+        };
+        let ends: Vec<usize> = std::iter::successors(Some(first), next).skip(1).collect();
         let into = |left: usize| if left.is_multiple_of(2) { slot } else { spare };
         let mut source = if let Some((_, slot)) = base {
             slot
@@ -158,19 +152,26 @@ impl ModelEngine {
             let target = into(ends.len() - 1 - i);
             let is_live = chunk_end == session.tokens().len() && target == session.slot;
             let tokens = session.tokens()[pos..chunk_end].to_vec();
+            let wants_logits = is_live && matches!(session.logits, Held::Device { .. });
             let chunk = Chunk {
                 tokens: TokenId::peel_slice(&tokens),
                 pos,
                 source,
                 target,
-                logits: is_live && matches!(session.logits, Held::Device(_)),
+                logits: wants_logits,
+                wanted: Wanted { ask: session.ask(), rules: &session.rules },
                 cancelled: &|| false,
             };
-            let wants = chunk.logits;
-            match self.backend.chunk(&mut session.kv, &chunk)? {
-                Outcome::Done(held) if wants => session.logits = held,
-                Outcome::Done(_) => {}
-                Outcome::Cancelled => unreachable!("nobody cancels this"),
+            self.backend.begin(&session.kv, &chunk)?;
+            let held = loop {
+                match self.backend.advance(&mut session.kv, &chunk, Duration::MAX)? {
+                    Outcome::Open => {}
+                    Outcome::Done(held) => break held,
+                    Outcome::Cancelled => unreachable!("nobody cancels this"),
+                }
+            };
+            if wants_logits {
+                session.logits = held;
             }
             (pos, source) = (chunk_end, target);
         }

@@ -5,12 +5,16 @@
 //! Logits that are not finite are never candidates; a row of them alone is an error, because it means that the
 //! computation went wrong.
 //!
-//! Deliberately absent: penalties, and any state besides the generator. What may be drawn at all (unused rows,
-//! later a grammar) is a [`TokenMask`].
+//! What a draw sees besides the logits, penalties and masks, are its [`DrawRules`]. Deliberately absent: any state
+//! besides the generator, so who counts what was seen.
 
 mod exp;
+mod rules;
+mod short;
 
 use self::exp::exp;
+pub use self::rules::{DrawRules, Penalties};
+pub use self::short::{Ask, Shortlist};
 use crate::tokenizer::{TokenId, TokenMask};
 use crate::util::rng::Rng;
 
@@ -58,12 +62,14 @@ pub struct Sampler {
     rng: Rng,
     /// Kept between draws for its memory.
     candidates: Vec<Candidate>,
+    /// Likewise: a row as the rules make it.
+    row: Vec<f32>,
 }
 
 impl Sampler {
     /// A sampler whose draws depend on `seed` alone.
     pub fn new(params: SamplerParams, seed: u64) -> Self {
-        Self { params, rng: Rng::new(seed), candidates: Vec::new() }
+        Self { params, rng: Rng::new(seed), candidates: Vec::new(), row: Vec::new() }
     }
 
     /// How it draws.
@@ -80,7 +86,7 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32], allowed: &TokenMask) -> Result<TokenId, NonFinite> {
         let p = self.params;
         let best = best(logits, allowed).ok_or(NonFinite { rows: logits.len() })?;
-        if p.temperature.is_nan() || p.temperature <= 0.0 {
+        if is_greedy(p) {
             return Ok(TokenId(best.row));
         }
         let limits = Limits::new(p, best.value);
@@ -90,6 +96,29 @@ impl Sampler {
             self.keep_best(logits, allowed, limits);
         }
         Ok(self.draw())
+    }
+
+    /// Draws a token among the `allowed` rows from logits as the rules make them; the rules' own mask must be part of
+    /// `allowed`.
+    ///
+    /// # Errors
+    /// When no allowed row has a finite logit.
+    pub fn sample_by(
+        &mut self,
+        logits: &[f32],
+        allowed: &TokenMask,
+        rules: &DrawRules,
+    ) -> Result<TokenId, NonFinite> {
+        if rules.keeps_logits() {
+            return self.sample(logits, allowed);
+        }
+        let mut row = std::mem::take(&mut self.row);
+        row.clear();
+        row.extend_from_slice(logits);
+        rules.apply(&mut row);
+        let drawn = self.sample(&row, allowed);
+        self.row = row;
+        drawn
     }
 
     /// No sort: everything at or above the min-p floor, in index order.
@@ -118,8 +147,8 @@ impl Sampler {
                 c.value = limits.weight(c.value);
             }
             let kept = limits.cut(&self.candidates, all.unwrap_or_else(|| sum(&self.candidates)));
-            if complete || kept < self.candidates.len() {
-                self.candidates.truncate(kept);
+            if complete || kept.is_some() {
+                self.candidates.truncate(kept.unwrap_or(usize::MAX));
                 return;
             }
             look *= 16;
@@ -139,68 +168,9 @@ impl Sampler {
     }
 }
 
-/// The tokens that are likely enough, found elsewhere than in a row of logits.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Shortlist {
-    /// The allowed token with the largest logit, the first of equals, and that logit. `None` when it is not finite.
-    pub best: Option<(TokenId, f32)>,
-    /// Every allowed token whose logit is at or above the floor, in ascending order of ids.
-    pub tokens: Vec<(TokenId, f32)>,
-    /// Which logits are in the list; infinity when the list is not complete.
-    pub floor: f32,
-}
-
-impl Sampler {
-    /// The logits that [`Sampler::sample_short`] must be given with these parameters: those at or above the best one
-    /// minus the result. `None` when there is no such bound, infinity never: then the whole row is needed.
-    pub fn margin(params: SamplerParams) -> Option<f32> {
-        if params.temperature.is_nan() || params.temperature <= 0.0 {
-            return Some(0.0);
-        }
-        let limits = Limits::new(params, 0.0);
-        let bounded = limits.min_p > 0.0 && (params.top_k > 0 || limits.top_p.is_none());
-        // A thousandth of margin for what rounding does to a floor computed from another maximum.
-        bounded.then(|| -limits.logit_floor() + 1e-3)
-    }
-
-    /// [`Sampler::sample`] from a short list: the same token. `None`, and nothing drawn, when the list does not decide
-    /// it or its best logit is not finite.
-    pub fn sample_short(&mut self, list: &Shortlist) -> Option<TokenId> {
-        let p = self.params;
-        let (best, max) = list.best?;
-        if p.temperature.is_nan() || p.temperature <= 0.0 {
-            return Some(best);
-        }
-        let limits = Limits::new(p, max);
-        if limits.min_p == 0.0 || limits.logit_floor() < list.floor {
-            return None;
-        }
-        self.candidates.clear();
-        for &(token, logit) in &list.tokens {
-            let value = if p.top_k == 0 { limits.weight(logit) } else { logit + 0.0 };
-            if p.top_k > 0 || value >= limits.min_p {
-                self.candidates.push(Candidate { row: token.0, value });
-            }
-        }
-        if p.top_k == 0 && limits.top_p.is_some() {
-            return None;
-        }
-        if p.top_k > 0 {
-            best_first(&mut self.candidates);
-            self.candidates.truncate(p.top_k.min(TOP_K_MAX));
-            for c in &mut self.candidates {
-                c.value = limits.weight(c.value);
-            }
-            // With top-k the shares of top-p are of all that top-k left, also of what min-p cuts: the list must
-            // hold that many.
-            if limits.top_p.is_some() && self.candidates.len() < p.top_k.min(TOP_K_MAX) {
-                return None;
-            }
-            let kept = limits.cut(&self.candidates, sum(&self.candidates));
-            self.candidates.truncate(kept);
-        }
-        Some(self.draw())
-    }
+/// Whether the best token is taken instead of a draw.
+fn is_greedy(params: SamplerParams) -> bool {
+    params.temperature.is_nan() || params.temperature <= 0.0
 }
 
 fn sum(candidates: &[Candidate]) -> f64 {
@@ -256,19 +226,20 @@ impl Limits {
         total
     }
 
-    /// How many of the descending `candidates` stay; `total` is the weight of all that top-k left.
-    fn cut(&self, candidates: &[Candidate], total: f64) -> usize {
+    /// How many of the descending `candidates` stay, `None` when nothing cuts them; `total` is the weight of all that
+    /// top-k left.
+    fn cut(&self, candidates: &[Candidate], total: f64) -> Option<usize> {
         let mut share = 0.0;
         for (i, c) in candidates.iter().enumerate() {
             if i > 0 && c.value < self.min_p {
-                return i;
+                return Some(i);
             }
             share += f64::from(c.value) / total;
             if self.top_p.is_some_and(|top_p| share >= top_p) {
-                return i + 1;
+                return Some(i + 1);
             }
         }
-        candidates.len()
+        None
     }
 }
 

@@ -1,6 +1,8 @@
 //! The backend as its users see it: set up once, then one step after the other.
 
+use super::Error;
 use super::caches::{KvCache, States};
+use super::chunk::OpenChunk;
 use super::decode::{Builder, Parts};
 use super::device::Gpu;
 use super::fill::Progress;
@@ -9,22 +11,20 @@ use super::load::{self, Loaded, STAGE_BYTES, Way, copy_rate, load};
 use super::prefill::{self, Prefill};
 use super::profile::{Meter, Spent};
 use super::programs::{self, Programs, batches, mode};
-use super::scratch::{HostArenas, Rows, SamplingBuffers};
+use super::sampling::{SamplingBuffers, found};
+use super::scratch::{HostArenas, Rows};
 use super::state::Ferry;
-use super::step::{Chunk, Found, Kv, Places, Row};
-use super::{Error, Sieve};
+use super::step::{Found, Kv, Places, Row};
 use crate::kernels::attention::span;
 use crate::kernels::control;
 use crate::kernels::gemm::Path;
-use crate::kernels::head::{RECORD_BYTES, Record};
 use crate::kernels::kv::{KvLayout, KvType};
 use crate::model::memory::{Plan, Request};
 use crate::model::{Model, Shape, SlotId, Weights};
 use crate::ops::Steering;
 use crate::quant::TensorType;
 use crate::util::notice::Notice;
-use crate::vulkan::{Arena, Caps, Patience, Recorded, Residence, Slice};
-use bytemuck::Zeroable as _;
+use crate::vulkan::{Arena, Caps, Patience, Recorded, Residence};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -78,7 +78,7 @@ pub struct Backend {
     pub(super) gpu: Gpu,
     pub(super) shape: Shape,
     pub(super) options: Options,
-    shared: Shared,
+    pub(super) shared: Shared,
     pub(super) states: States,
     pub(super) kv: KvCache,
     /// Parts of states on their way to and from files.
@@ -86,11 +86,13 @@ pub struct Backend {
     places: Places,
     sampling: SamplingBuffers,
     classes: Vec<Ready>,
-    prefill: Prefill,
+    pub(super) prefill: Prefill,
+    /// The chunk that is under way.
+    pub(super) open: Option<OpenChunk>,
     loaded: Loaded,
     /// What steps and chunks spent their time on, when that is measured.
     decode_meter: Meter,
-    prefill_meter: Meter,
+    pub(super) prefill_meter: Meter,
 }
 
 /// Blocks of an arena of weights or caches.
@@ -133,7 +135,7 @@ impl Backend {
         for slot in 0..u32::try_from(options.slots).expect("few slots") {
             states.clear(&mut gpu.queue, SlotId(slot))?;
         }
-        let sampling = SamplingBuffers::new(&mut gpu, &scratch_arena, &shape, &options)?;
+        let sampling = SamplingBuffers::new(&mut gpu.queue, &scratch_arena, &shape, &options)?;
         let steering = options.steering.as_ref();
         let shared = Shared::new(
             &gpu.device,
@@ -191,6 +193,7 @@ impl Backend {
             sampling,
             classes,
             prefill,
+            open: None,
             loaded,
             decode_meter: Meter::new("decode"),
             prefill_meter: Meter::new("prefill"),
@@ -235,12 +238,6 @@ impl Backend {
         copy_rate(&mut self.gpu, model)
     }
 
-    /// Changes how long a slice of a chunk may take. For tests.
-    #[doc(hidden)]
-    pub fn set_slice(&mut self, slice: std::time::Duration) {
-        self.prefill.set_slice(slice);
-    }
-
     /// Makes the device seem lost after so many more submissions. For tests.
     #[doc(hidden)]
     pub fn pretend_lost_after(&mut self, submissions: &[u64]) {
@@ -269,13 +266,13 @@ impl Backend {
             return Err(Error::Step(format!("{} rows in a step of 1 to {most}", rows.len())));
         }
         let place = self.classes.iter().position(|c| c.class.batch as usize >= rows.len());
-        let ready = &self.classes[place.expect("the largest class has room")];
-        let splits = self.shared.attention.splits();
+        let ready = place.expect("the largest class has room");
         let idle = control::Row { flags: control::Row::IDLE, ..control::Row::default() };
-        let mut records = vec![idle; ready.class.batch as usize];
+        let mut records = vec![idle; self.classes[ready].class.batch as usize];
         for (record, row) in records.iter_mut().zip(rows) {
-            *record = self.record(row, splits);
+            *record = self.record(row)?;
         }
+        let ready = &self.classes[ready];
         ready.rows.mailbox.buffer.write(ready.rows.mailbox.offset, bytemuck::cast_slice(&records));
         let step = Arc::clone(&ready.step);
         let begin = Instant::now();
@@ -287,64 +284,29 @@ impl Backend {
             self.decode_meter.run(begin.elapsed());
             self.decode_meter.add(&step)?;
         }
-        let records = &self.classes[place.expect("found above")].rows.records;
-        rows.iter().enumerate().map(|(i, row)| found(records, i, row)).collect()
+        records
+            .iter()
+            .take(rows.len())
+            .enumerate()
+            .map(|(i, row)| found(&ready.rows.records, i, row))
+            .collect()
     }
 
-    fn record(&self, row: &Row<'_>, splits: u32) -> control::Row {
+    /// The record of a row. What its draw is to see besides the logits is brought to the device here.
+    pub(super) fn record(&mut self, row: &Row<'_>) -> Result<control::Row, Error> {
         let pos = int(row.pos);
-        let wants_candidates = row.sieve.margin.is_finite();
-        control::Row {
+        let plain = control::Row {
             pos,
             tokens: 1,
             token: row.token,
             source: row.source.0,
             target: row.target.0,
             page: self.kv.page(row.kv.place),
-            span: span(pos + 1, splits),
+            span: span(pos + 1, self.shared.attention.splits()),
             logits: row.kv.place,
-            margin: row.sieve.margin,
-            inverse_temperature: if wants_candidates { 1.0 } else { 0.0 },
             ..control::Row::default()
-        }
-    }
-
-    /// Evaluates consecutive tokens of one sequence. After an error or when cancelled the target slot and the K/V rows of
-    /// the chunk mean nothing; the source slot is as it was.
-    pub fn chunk(&mut self, kv: &Kv, chunk: &Chunk<'_>) -> Result<Option<Found>, Error> {
-        let &[first, ref rest @ ..] = chunk.tokens else {
-            return Err(Error::Step("a chunk of no tokens".to_owned()));
         };
-        let (source, target, sieve) = (chunk.source, chunk.target, Sieve::default());
-        let row = Row { kv, token: first, pos: chunk.pos, source, target, sieve };
-        if rest.is_empty() {
-            return Ok(self.rows(&[row])?.pop().filter(|_| chunk.logits));
-        }
-        for (i, &token) in chunk.tokens.iter().enumerate() {
-            self.check_row(&Row { token, pos: chunk.pos + i, ..row })?;
-        }
-        if source == target || chunk.tokens.len() > self.options.chunk {
-            let (found, most) = (chunk.tokens.len(), self.options.chunk);
-            let why = format!("{found} tokens in a chunk of at most {most}, to another slot");
-            return Err(Error::Step(why));
-        }
-        let record = control::Row {
-            tokens: int(chunk.tokens.len()),
-            query_tokens: int(chunk.tokens.len()),
-            ..self.record(&row, self.shared.attention.splits())
-        };
-        let begin = Instant::now();
-        self.prefill.run(&mut self.gpu, &record, chunk, &self.options.notice)?;
-        if self.options.profile {
-            self.prefill_meter.run(begin.elapsed());
-            self.prefill.add_to(&mut self.prefill_meter, chunk.tokens.len())?;
-        }
-        if !chunk.logits {
-            return Ok(None);
-        }
-        let last = chunk.pos + chunk.tokens.len() - 1;
-        self.prefill.head(&mut self.gpu, &self.options.notice)?;
-        found(&self.prefill.records, 0, &Row { pos: last, ..row }).map(Some)
+        self.sampling.ask(&mut self.gpu.queue, plain, &row.sieve)
     }
 
     /// What the device spent its time on since this was last asked; `None` unless the backend measures.
@@ -362,7 +324,7 @@ impl Backend {
         Ok(logits)
     }
 
-    fn check_row(&self, row: &Row<'_>) -> Result<(), Error> {
+    pub(super) fn check_row(&self, row: &Row<'_>) -> Result<(), Error> {
         self.check_slot(row.source)?;
         self.check_slot(row.target)?;
         if row.pos >= self.options.ctx {
@@ -415,47 +377,12 @@ impl Source<'_> {
     }
 }
 
-impl SamplingBuffers {
-    fn new(gpu: &mut Gpu, arena: &Arena, shape: &Shape, options: &Options) -> Result<Self, Error> {
-        let logits = (shape.logits_bytes() * options.sessions) as u64;
-        // The two halves of a word in memory order.
-        let mut words: Vec<u32> = bytemuck::cast_slice(&options.drawable).to_vec();
-        words.resize(shape.vocab.div_ceil(32), 0);
-        let mask = arena.buffer("mask", (words.len() * 4) as u64)?.all();
-        gpu.queue.upload(&mask, bytemuck::cast_slice(&words))?;
-        let bias = arena.buffer("bias", 8)?.all();
-        gpu.queue.clear(std::slice::from_ref(&bias))?;
-        Ok(Self { logits: arena.buffer("logits", logits)?.all(), mask, bias })
-    }
-}
-
 fn layout(shape: &Shape, options: &Options) -> Result<KvLayout, Error> {
     let kind = |which, ty| KvType::from_tensor(ty).ok_or(Error::KvType { which, found: ty });
     Ok(KvLayout {
         keys: kind("K", options.kv_k)?,
         values: kind("V", options.kv_v)?,
         kv_heads: shape.kv_heads,
-    })
-}
-
-/// What the host reads of a row of a step that has run.
-fn found(records: &Slice, index: usize, row: &Row<'_>) -> Result<Found, Error> {
-    let mut record = [Record::zeroed()];
-    let offset = records.offset + (index * RECORD_BYTES) as u64;
-    records.buffer.read(offset, bytemuck::cast_slice_mut(&mut record));
-    let [record] = record;
-    if record.flags & Record::FAILED != 0 {
-        return Err(Error::NonFinite { pos: row.pos });
-    }
-    let best = Some((record.token, record.max));
-    let candidates = record.candidates().filter(|_| row.sieve.margin.is_finite());
-    Ok(match candidates {
-        Some(list) => Found {
-            best,
-            rows: list.iter().map(|c| (c.id, c.logit)).collect(),
-            floor: record.max - row.sieve.margin,
-        },
-        None => Found { best, rows: Vec::new(), floor: f32::INFINITY },
     })
 }
 
@@ -475,13 +402,14 @@ pub fn scratch_bytes(
     quality: bool,
 ) -> u64 {
     let path = Path::choose(mode(quality), caps);
-    let logits = (shape.logits_bytes() * sessions) as u64;
+    let logits = SamplingBuffers::logit_bytes(shape, sessions);
+    let rules = SamplingBuffers::rule_bytes(shape, sessions);
     // Tables and mailboxes; rows of decode steps, of which the parts of attention are the most.
     let rows: u64 = batches(sessions).map(u64::from).sum();
     let small = (4 << 20) + rows * (2 << 20);
-    logits + small + prefill::scratch_bytes(shape, chunk, path.bytes())
+    logits + rules + small + prefill::scratch_bytes(shape, chunk, path.bytes())
 }
 
-fn int(n: usize) -> u32 {
+pub(super) fn int(n: usize) -> u32 {
     u32::try_from(n).expect("positions are counted in 32 bits")
 }

@@ -11,7 +11,8 @@
 
 use super::caches::{KvCache, States};
 use super::kernels::{Class, Shared};
-use super::scratch::{Rows, SamplingBuffers};
+use super::sampling::SamplingBuffers;
+use super::scratch::Rows;
 use super::weights::{Attention, Dense, DeviceMixer, DeviceWeights, Linear, Moe, Recurrent};
 use crate::kernels::attention::{AttentionIo, SplitIo};
 use crate::kernels::head::{FilterIo, PickIo};

@@ -70,9 +70,6 @@ pub enum Error {
     /// Loading was stopped by its caller.
     #[error("loading was interrupted")]
     Interrupted,
-    /// The step's caller said so. Its target slot and its K/V rows mean nothing now.
-    #[error("cancelled")]
-    Cancelled,
 }
 
 impl Error {

@@ -22,6 +22,7 @@ mod weights;
 
 mod caches;
 mod kernels;
+mod sampling;
 mod scratch;
 
 mod decode;
@@ -30,16 +31,18 @@ mod profile;
 mod programs;
 
 mod backend;
+mod chunk;
 mod state;
 
 pub use crate::vulkan::{Drill, Request};
 pub use backend::{Backend, Options, Source, scratch_bytes};
+pub use chunk::Sliced;
 pub use device::{Gpu, Setup};
 pub use error::Error;
 pub use load::{Loaded, Way};
 pub use profile::{KernelSpent, Spent};
 pub use state::{PART_BYTES, RawPart, Reading};
-pub use step::{Chunk, Found, Kv, Row, Sieve};
+pub use step::{Chunk, Found, Kv, Row, Rules, Sieve};
 
 #[cfg(test)]
 mod isa;

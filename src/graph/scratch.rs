@@ -10,16 +10,6 @@ use crate::kernels::head;
 use crate::kernels::mv_q8::Form;
 use crate::vulkan::{Arena, Slice};
 
-/// What all steps share about logits and sampling.
-pub(super) struct SamplingBuffers {
-    /// `[sessions][vocab]`.
-    pub(super) logits: Slice,
-    /// Bit masks over the vocabulary.
-    pub(super) mask: Slice,
-    /// Pairs of id and addend.
-    pub(super) bias: Slice,
-}
-
 /// Memory that the host sees: what it writes, what it reads.
 pub(super) struct HostArenas {
     pub(super) up: Arena,

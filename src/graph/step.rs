@@ -4,6 +4,7 @@ use crate::model::SlotId;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Consecutive tokens of one sequence.
+#[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
     /// Token ids, at most a chunk of them.
     pub tokens: &'a [u32],
@@ -15,11 +16,12 @@ pub struct Chunk<'a> {
     pub target: SlotId,
     /// Whether logits after the last token are wanted.
     pub logits: bool,
-    /// Asked between slices of the chunk; `true` ends it.
-    pub cancelled: &'a (dyn Fn() -> bool + Sync),
+    /// Which of them to bring back.
+    pub sieve: Sieve<'a>,
 }
 
 /// One token of one sequence, among those of others.
+#[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     /// K and V rows of the sequence.
     pub kv: &'a Kv,
@@ -32,23 +34,46 @@ pub struct Row<'a> {
     /// Slot for the state after it; may be the source.
     pub target: SlotId,
     /// Which logits to bring back.
-    pub sieve: Sieve,
+    pub sieve: Sieve<'a>,
 }
 
-/// Which logits to bring back besides the best one.
+/// Which logits to bring back besides the best one, and how they look to who draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sieve {
+pub struct Sieve<'a> {
     /// Those at or above the best one minus this; minus infinity for none.
     pub margin: f32,
+    /// Only about so many of the best, never fewer; 0 for all within the margin.
+    pub top_k: u32,
+    /// Reciprocal of the temperature that [`Found::sum`] is for; above 0.
+    pub inverse_temperature: f32,
+    /// What draws of the sequence see besides its logits.
+    pub rules: Option<&'a Rules<'a>>,
 }
 
-impl Default for Sieve {
+impl Default for Sieve<'_> {
     fn default() -> Self {
-        Self { margin: f32::NEG_INFINITY }
+        Self { margin: f32::NEG_INFINITY, top_k: 0, inverse_temperature: 1.0, rules: None }
     }
 }
 
-/// What a step found among the logits of a row.
+/// What draws of a sequence see besides its logits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rules<'a> {
+    /// Names the content: rules of one version are the same for ever.
+    pub version: u64,
+    /// Bits of the ids that may be drawn, the lowest id in the lowest bit of the first word. Not `None` allows at
+    /// least one that can be drawn at all.
+    pub mask: Option<&'a [u64]>,
+    /// What is added to which logits: ids ascending, each once, at most [`Rules::MOST_ADDENDS`] of them.
+    pub addends: &'a [(u32, f32)],
+}
+
+impl Rules<'_> {
+    /// Most addends of a sequence.
+    pub const MOST_ADDENDS: usize = 1024;
+}
+
+/// What a step found among the logits of a row, as its rules make them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
     /// The allowed id with the largest logit, the first of equals; `None` when a logit was not finite.
@@ -57,6 +82,9 @@ pub struct Found {
     pub rows: Vec<(u32, f32)>,
     /// The smallest logit that would be among them; infinity when they are not complete.
     pub floor: f32,
+    /// Sum of `exp((logit - best) * inverse_temperature)` over all allowed ids, to about 1e-5 of itself. Only where
+    /// there are rows.
+    pub sum: f32,
 }
 
 /// K and V rows of one sequence: a range of pages in the buffers of every layer. Given back when dropped.

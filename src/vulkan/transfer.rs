@@ -1,5 +1,5 @@
 //! Copies between host memory and device buffers, through staging, one piece after the other. For
-//! loading, tests and snapshots; the token path never comes here.
+//! loading, tests and snapshots; the token path comes here only with rules of a draw that have changed.
 
 use super::buffer::{Buffer, Slice};
 use super::error::Error;

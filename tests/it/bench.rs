@@ -223,3 +223,28 @@ fn made_up_weights_need_a_device() {
     let out = q36(["bench", "--synthetic", "--layers", "4", "--cpu"]).run().expect_status(1);
     assert!(out.stderr.contains("random weights"), "{}", out.stderr);
 }
+
+#[test]
+fn a_prompt_beside_sessions_is_told_in_step_times() {
+    let dir = folder();
+    let beside = ["--beside", "2", "--repeat", "2"];
+    let out = bench(dir.path(), &[&beside[..], &["--json"]].concat()).expect_status(0);
+    let runs: Vec<Value> = out.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(runs.len(), 2);
+    for run in &runs {
+        assert_eq!((&run["prefill_tokens"], &run["sessions"]), (&64.into(), &2.into()));
+        let number = |times: &str, name: &str| run[times][name].as_f64().unwrap();
+        assert!(number("quiet_ms", "median") > 0.0 && number("step_ms", "count") >= 1.0);
+        for times in ["quiet_ms", "step_ms", "slice_ms"] {
+            assert!(number(times, "median") <= number(times, "p99"), "{run}");
+            assert!(number(times, "p99") <= number(times, "max"), "{run}");
+        }
+        assert!(run["prefill_tps"].as_f64().unwrap() > 0.0, "{run}");
+    }
+    let table = bench(dir.path(), &beside).expect_status(0).stdout;
+    assert!(table.starts_with("64 tokens beside 2 sessions: "), "{table}");
+    let slow = bench(dir.path(), &[&beside[..], &["--gate-step", "0"]].concat()).expect_status(1);
+    assert!(slow.stderr.contains("too slow: a step in a hundred"), "{}", slow.stderr);
+    let odd = bench(dir.path(), &["--beside", "2", "--concurrency", "2"]).expect_status(2);
+    assert!(odd.stderr.contains("--concurrency belongs to the sweep"), "{}", odd.stderr);
+}

@@ -1,5 +1,8 @@
 //! The engine on the demo model: what a session keeps, what it loses, and that neither changes bits.
 
+pub(crate) mod anchors;
+pub(crate) mod prefill;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use q36::engine::{
@@ -82,7 +85,7 @@ fn a_changed_prompt_starts_at_the_best_snapshot() {
     sync(&mut engine, id, &prompt);
     let report = sync(&mut engine, id, &edited);
     assert_eq!((report.reuse, report.reused), (Reuse::Snapshot, 18));
-    assert_eq!(report.miss, Some(Miss::Mismatch { at: 20 }));
+    assert_eq!(report.miss, Some(Miss::TokenMismatch { at: 20 }));
     assert_same(&mut engine, id, &edited);
     // Shorter than the session: the snapshot at its very end has the logits.
     let report = sync(&mut engine, id, &prompt[..18]);

@@ -1,5 +1,6 @@
 //! `q36 bench`: prefill and decode speed at growing context.
 
+mod beside;
 mod output;
 mod sensors;
 mod start;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use super::beside;
 use super::output::Output;
 use crate::bench::compare::{self, Gates};
 use crate::bench::csv::{self, Recorded};
@@ -52,6 +53,11 @@ pub(in crate::commands) fn run(args: &BenchArgs, context: &Context) -> Result<Ex
     let interrupt = Interrupt::install()?;
     let opened = progress::open(prepared, args.engine.warm_weights, context, &interrupt)?;
     let Some(mut engine) = opened else { return Ok(Exit::Interrupted) };
+    if args.sweep.beside.is_some() {
+        let exit = beside::run(args, &mut engine, &prompt, context, &interrupt)?;
+        profile::report(&mut engine, &args.engine, context)?;
+        return Ok(exit);
+    }
     let prompts = lanes(&prompt, args.sweep.concurrency as usize);
     let load = if args.results.meta { load(&mut engine)? } else { None };
     let mut output = Output::begin(args, engine.info(), (fingerprint, load), printer)?;
@@ -106,7 +112,8 @@ fn prepare(args: &BenchArgs, source: BenchSource<'_>, context: &Context) -> Resu
             paths::model(args.engine.model.as_deref(), environment)?
         }
     };
-    let sessions = args.sweep.concurrency as usize;
+    let beside = args.sweep.beside.map(|others| others as usize + 1);
+    let sessions = beside.unwrap_or(args.sweep.concurrency as usize);
     let ctx = usize::try_from(args.ctx_alloc())?;
     let options = Options {
         context: if args.engine.context.ctx_force {
@@ -116,7 +123,7 @@ fn prepare(args: &BenchArgs, source: BenchSource<'_>, context: &Context) -> Resu
         },
         sessions,
         // Each session remembers the frontier while it generates.
-        snapshots: if args.sweep.gen_tokens > 0 { sessions } else { 0 },
+        snapshots: if args.sweep.gen_tokens > 0 && beside.is_none() { sessions } else { 0 },
         ..config::engine_options(&args.engine, environment, model)
     };
     let prepared = match source {

@@ -7,7 +7,8 @@ use crate::graph::decode::{Builder, Parts};
 use crate::graph::fill::Fill;
 use crate::graph::kernels::{Class, Dims, Shared};
 use crate::graph::prefill::{ChunkKernels, ChunkScratch, graphs};
-use crate::graph::scratch::{HostArenas, Rows, SamplingBuffers};
+use crate::graph::sampling::SamplingBuffers;
+use crate::graph::scratch::{HostArenas, Rows};
 use crate::graph::weights::DeviceWeights;
 use crate::kernels::attention;
 use crate::kernels::kv::{KvLayout, KvType};
@@ -66,12 +67,7 @@ pub(super) fn plan(device: &Arc<Device>, run: Run) -> Result<Plan, Error> {
     let mut upload = |name: &str, bytes: &[u8]| Ok(all.buffer(name, bytes.len() as u64)?.all());
     let shared =
         Shared::new(device, &mut upload, (&shape, &dims, Mode::Fast), (&weights, CTX, None))?;
-    let buffer = |name: &str, bytes: usize| Ok::<_, Error>(all.buffer(name, bytes as u64)?.all());
-    let sampling = SamplingBuffers {
-        logits: buffer("logits", shape.logits_bytes() * 8)?,
-        mask: buffer("mask", shape.vocab.div_ceil(32) * 4)?,
-        bias: buffer("bias", 8)?,
-    };
+    let sampling = SamplingBuffers::empty(&all, &shape, 8)?;
     let parts = Parts {
         shape: &shape,
         weights: &weights,

@@ -1,7 +1,7 @@
 //! A chunk of prompt tokens: which kernels run after one another (vulkan.md 2.4).
 //!
 //! Commands are recorded for each layer and size class, with the true number of tokens in the control block, so that a
-//! chunk can be submitted in slices of layers. A class larger than the chunk costs the difference in idle workgroups
+//! chunk is submitted in slices of layers. A class larger than the chunk costs the difference in idle workgroups
 //! alone.
 
 mod build;
@@ -14,5 +14,5 @@ mod scratch;
 pub(super) use build::graphs;
 use build::{Chunks, record};
 pub(super) use kernels::ChunkKernels;
-pub(super) use run::{Prefill, sizes};
+pub(super) use run::{Prefill, Progress, sizes};
 pub(super) use scratch::{ChunkScratch, scratch_bytes};

@@ -1,17 +1,18 @@
 //! Chunks on their way through the device.
 
-use super::pace::{self, Pace};
+use super::pace::{Pace, Part, Place, Unit, Work};
 use super::{ChunkKernels, ChunkScratch, Chunks, record};
+use crate::graph::Error;
+use crate::graph::backend::int;
 use crate::graph::decode::{Builder, Parts};
 use crate::graph::device::Gpu;
 use crate::graph::kernels::{Class, Dims};
 use crate::graph::profile::Meter;
 use crate::graph::scratch::{HostArenas, Rows};
-use crate::graph::{Chunk, Error};
 use crate::kernels::control::Row;
 use crate::kernels::last_row::{LastRow, LastRowIo};
 use crate::util::notice::Notice;
-use crate::vulkan::{Arena, Graph, Patience, Recorded, Slice, Ticket};
+use crate::vulkan::{Arena, Graph, Patience, Queue, Recorded, Slice, Ticket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,6 @@ use std::time::{Duration, Instant};
 const CLASSES: [usize; 4] = [32, 128, 512, 2048];
 /// What the largest class is rounded up to.
 const BLOCK: usize = 64;
-/// How long a slice of a chunk may take before the host looks whether to go on.
-const SLICE: Duration = Duration::from_millis(50);
 
 /// Everything recorded for prompts.
 pub(in crate::graph) struct Prefill {
@@ -30,8 +29,13 @@ pub(in crate::graph) struct Prefill {
     /// What the head finds.
     pub(in crate::graph) records: Slice,
     pace: Pace,
-    /// Whether graphs are timed: then attention stays whole.
-    profile: bool,
+}
+
+/// A chunk on its way.
+pub(in crate::graph) struct Progress {
+    work: Work,
+    /// What is left.
+    place: Place,
 }
 
 impl Prefill {
@@ -45,7 +49,7 @@ impl Prefill {
         profile: bool,
     ) -> Result<Self, Error> {
         let scratch = ChunkScratch::new(arenas, (parts.shape, dims), &kernels, parts.weights)?;
-        let classes = kernels
+        let classes: Vec<Chunks> = kernels
             .iter()
             .map(|k| record(&gpu.device, parts, k, &scratch, profile))
             .collect::<Result<_, _>>()?;
@@ -54,42 +58,72 @@ impl Prefill {
         // Until one has run: attention's operations at a rate that any device of its kind has.
         let rate = if gpu.is_cpu() { 2e9 } else { 1e12 };
         let pair_flops = 4.0 * f64::from(dims.query_width);
-        let pace = Pace::new(SLICE, pair_flops / rate);
-        Ok(Self { classes, scratch, head, records, pace, profile })
+        // Where kernels are timed, attention stays whole: only whole layers are.
+        let has_parts = |layer| !profile && classes[0].split.contains_key(&layer);
+        let has_parts: Vec<bool> = (0..classes[0].layers.len()).map(has_parts).collect();
+        let pace = Pace::new(classes.len(), &has_parts, pair_flops / rate);
+        Ok(Self { classes, scratch, head, records, pace })
     }
 
-    /// Runs all layers over a chunk, and waits.
-    pub(in crate::graph) fn run(
-        &self,
-        gpu: &mut Gpu,
-        record: &Row,
-        chunk: &Chunk<'_>,
-        notice: &Notice,
-    ) -> Result<(), Error> {
-        let tokens = chunk.tokens.len();
+    /// A chunk of so many tokens from position `pos` on, before its first layer.
+    pub(in crate::graph) fn start(&self, pos: usize, tokens: usize) -> Progress {
         let class = self.class(tokens).expect("the caller checked the length");
-        let s = &self.scratch;
-        s.mailbox.buffer.write(s.mailbox.offset, bytemuck::bytes_of(record));
-        s.ids.buffer.write(s.ids.offset, bytemuck::cast_slice(chunk.tokens));
-        let splits = !self.profile && self.pace.splits(chunk.pos, tokens);
-        let mut slices = Slices { prefill: self, gpu, notice, chunk, open: None };
-        slices.add(&class.embed, 0.0)?;
-        for (index, layer) in class.layers.iter().enumerate() {
-            match class.split.get(&index).filter(|_| splits) {
-                Some(split) => {
-                    slices.add(&split.before, 0.5)?;
-                    slices.ranges(&split.flash, record)?;
-                    slices.add(&split.after, 0.5)?;
-                }
-                None => slices.add(layer, 1.0)?,
-            }
-        }
-        slices.close()
+        Progress { work: Work { class, pos, tokens }, place: Place::START }
     }
 
-    /// Changes how long a slice may take. For tests.
-    pub(in crate::graph) fn set_slice(&mut self, slice: Duration) {
-        self.pace.set_slice(slice);
+    /// Runs as much of a chunk as is expected to take no longer than `limit`, at least a layer or a range of query rows,
+    /// and waits. Whether all is done. Decode steps may run between two calls, but no other chunk.
+    pub(in crate::graph) fn advance(
+        &mut self,
+        gpu: &mut Gpu,
+        chunk: &mut Progress,
+        (record, tokens): (&Row, &[u32]),
+        (limit, notice): (Duration, &Notice),
+    ) -> Result<bool, Error> {
+        let work = chunk.work;
+        let layers = self.classes[work.class].layers.len();
+        if chunk.place == Place::START {
+            let s = &self.scratch;
+            s.mailbox.buffer.write(s.mailbox.offset, bytemuck::bytes_of(record));
+            s.ids.buffer.write(s.ids.offset, bytemuck::cast_slice(tokens));
+            gpu.queue.submit(&self.classes[work.class].embed)?;
+        }
+        let mut begin = Instant::now();
+        let units = self.pace.slice(work, chunk.place, limit);
+        let submit = |&unit| Ok((unit, self.submit(&mut gpu.queue, work.class, unit, record)?));
+        let submitted: Vec<(Unit, Ticket)> =
+            units.iter().map(submit).collect::<Result<_, Error>>()?;
+        for (unit, ticket) in submitted {
+            wait(gpu, ticket, notice)?;
+            let now = Instant::now();
+            self.pace.took(work, unit, now - begin);
+            begin = now;
+            chunk.place = Place::behind(unit, work.tokens);
+        }
+        Ok(chunk.place.is_end(layers))
+    }
+
+    fn submit(
+        &self,
+        queue: &mut Queue,
+        class: usize,
+        Unit { layer, part }: Unit,
+        record: &Row,
+    ) -> Result<Ticket, Error> {
+        let class = &self.classes[class];
+        let graph = match part {
+            Part::Whole => &class.layers[layer],
+            Part::Rows => &class.split[&layer].before,
+            Part::Attention { first, count } => {
+                // The first of its slice: the range before it has been waited for.
+                let row = Row { query_first: int(first), query_tokens: int(count), ..*record };
+                let to = &self.scratch.ranges;
+                to.buffer.write(to.offset, bytemuck::bytes_of(&row));
+                &class.split[&layer].flash
+            }
+            Part::Rest => &class.split[&layer].after,
+        };
+        Ok(queue.submit(graph)?)
     }
 
     /// Computes the logits of the chunk's last token, and waits.
@@ -101,13 +135,14 @@ impl Prefill {
     /// Adds what the kernels of a chunk of so many tokens took when one last ran.
     pub(in crate::graph) fn add_to(&self, meter: &mut Meter, tokens: usize) -> Result<(), Error> {
         let Some(class) = self.class(tokens) else { return Ok(()) };
+        let class = &self.classes[class];
         meter.add(&class.embed)?;
         class.layers.iter().try_for_each(|layer| meter.add(layer))
     }
 
     /// The smallest class with room for so many tokens.
-    fn class(&self, tokens: usize) -> Option<&Chunks> {
-        self.classes.iter().find(|class| class.tokens as usize >= tokens)
+    fn class(&self, tokens: usize) -> Option<usize> {
+        self.classes.iter().position(|class| class.tokens as usize >= tokens)
     }
 }
 
@@ -117,80 +152,6 @@ pub(in crate::graph) fn sizes(chunk: usize) -> impl Iterator<Item = u32> {
     let most = chunk.next_multiple_of(BLOCK);
     let sizes = CLASSES.into_iter().filter(move |&n| n < most).chain([most]);
     sizes.map(|n| u32::try_from(n).expect("chunks are counted in 32 bits"))
-}
-
-/// A chunk that is being submitted, slice by slice.
-struct Slices<'a> {
-    prefill: &'a Prefill,
-    gpu: &'a mut Gpu,
-    notice: &'a Notice,
-    chunk: &'a Chunk<'a>,
-    /// The slice that is on its way.
-    open: Option<Open>,
-}
-
-/// What was submitted and not waited for.
-struct Open {
-    last: Ticket,
-    begin: Instant,
-    /// Layers in it.
-    share: f64,
-}
-
-impl Slices<'_> {
-    /// Submits `share` layers, with those before them or in a slice of their own.
-    fn add(&mut self, graph: &Arc<Recorded>, share: f64) -> Result<(), Error> {
-        let begun = self.open.as_ref().map_or(0.0, |open| open.share);
-        if !self.prefill.pace.fits(begun, share, self.chunk.tokens.len()) {
-            self.close()?;
-            self.ask()?;
-        }
-        let last = self.gpu.queue.submit(graph)?;
-        match &mut self.open {
-            Some(open) => (open.last, open.share) = (last, open.share + share),
-            None => self.open = Some(Open { last, begin: Instant::now(), share }),
-        }
-        Ok(())
-    }
-
-    /// Runs the attention of a layer in ranges of query rows, each a slice.
-    fn ranges(&mut self, flash: &Arc<Recorded>, record: &Row) -> Result<(), Error> {
-        let (pos, tokens) = (self.chunk.pos, self.chunk.tokens.len());
-        let (pace, to) = (&self.prefill.pace, &self.prefill.scratch.ranges);
-        let mut first = 0;
-        while first < tokens {
-            self.close()?;
-            self.ask()?;
-            let count = pace.range(pos, first, tokens);
-            let row = Row { query_first: int(first), query_tokens: int(count), ..*record };
-            to.buffer.write(to.offset, bytemuck::bytes_of(&row));
-            let begin = Instant::now();
-            let ticket = self.gpu.queue.submit(flash)?;
-            wait(self.gpu, ticket, self.notice)?;
-            pace.ran_pairs(pace::pairs(pos, first, count), begin.elapsed());
-            first += count;
-        }
-        Ok(())
-    }
-
-    /// Waits for the slice that is on its way.
-    fn close(&mut self) -> Result<(), Error> {
-        let Some(Open { last, begin, share }) = self.open.take() else { return Ok(()) };
-        wait(self.gpu, last, self.notice)?;
-        if share > 0.0 {
-            self.prefill.pace.ran_layers(share, self.chunk.tokens.len(), begin.elapsed());
-        }
-        Ok(())
-    }
-
-    /// Whether to go on.
-    fn ask(&self) -> Result<(), Error> {
-        if (self.chunk.cancelled)() { Err(Error::Cancelled) } else { Ok(()) }
-    }
-}
-
-fn int(n: usize) -> u32 {
-    u32::try_from(n).expect("positions are counted in 32 bits")
 }
 
 fn wait(gpu: &mut Gpu, ticket: Ticket, notice: &Notice) -> Result<(), Error> {

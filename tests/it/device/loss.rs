@@ -1,10 +1,11 @@
 //! A device that is lost under the engine: what was committed is there again, the reply goes on.
 
 use super::open_engine;
-use q36::engine::{Engine as _, ModelEngine, SessionId, Unattended};
+use q36::engine::{Engine as _, ModelEngine, SessionId, Slice, Stage, Target, Unattended};
 use q36::tokenizer::TokenId;
 use q36::util::notice::Notice;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Largest difference of logits between two ways to the same tokens: chunks here, single steps there.
 const DRIFT: f32 = 0.25;
@@ -105,4 +106,57 @@ fn a_device_that_is_lost_at_once_again_is_an_error_and_not_the_end() {
     engine.sync(id, &prompt[..5], &mut Unattended).unwrap();
     engine.sync(id, &prompt, &mut Unattended).unwrap();
     assert_near(&row(&mut engine, id), &expected);
+}
+
+/// A prompt on its way by slices is lost in the middle of a chunk, by its own slice or by a step of another session.
+#[test]
+fn a_chunk_that_was_open_begins_again() {
+    let Some(mut engine) = open_engine(|o| (o.sessions, o.chunk) = (2, Some(8))) else { return };
+    let prompt = prompt(&engine);
+    let [a, b] = [(); 2].map(|()| engine.open_session().unwrap());
+    engine.sync(a, &prompt, &mut Unattended).unwrap();
+    let expected = row(&mut engine, a);
+    engine.sync(b, &prompt[..9], &mut Unattended).unwrap();
+    let smallest = Slice::of(Duration::ZERO);
+    // To the middle of the second chunk.
+    let to_the_middle = |engine: &mut ModelEngine| {
+        engine.reset(a).unwrap();
+        engine.begin_sync(a, Target::tokens(&prompt)).unwrap();
+        while engine.tokens(a).len() < 8 {
+            engine.advance_sync(a, &smallest).unwrap();
+        }
+        let advance = engine.advance_sync(a, &smallest).unwrap();
+        assert_eq!((advance.stage, advance.report.evaluated), (Stage::Open, 8));
+    };
+    let to_the_end = |engine: &mut ModelEngine| {
+        let mut stage = Stage::Open;
+        while stage != Stage::Done {
+            stage = engine.advance_sync(a, &smallest).unwrap().stage;
+        }
+        assert_eq!(engine.tokens(a), prompt);
+        row(engine, a)
+    };
+    // More often than there are slots: none is left behind.
+    for turn in 0..4 {
+        to_the_middle(&mut engine);
+        engine.pretend_lost_after(&[0]);
+        if turn % 2 == 0 {
+            let advance = engine.advance_sync(a, &smallest).unwrap();
+            assert_eq!((advance.stage, advance.report.evaluated), (Stage::Open, 8));
+        } else {
+            engine.decode(&[(b, prompt[turn])]).unwrap();
+        }
+        // What is evaluated again has the cuts that it had, and so the bits.
+        assert!(to_the_end(&mut engine) == expected, "other bits, turn {turn}");
+    }
+    assert_eq!(engine.tokens(b), [&prompt[..9], &[prompt[1], prompt[3]]].concat());
+    // Lost again while it is loaded: the prompt ends there, what was committed stays.
+    to_the_middle(&mut engine);
+    engine.pretend_lost_after(&[0, 2]);
+    let error = engine.advance_sync(a, &smallest).unwrap_err().to_string();
+    assert!(error.contains("after the device was lost"), "{error}");
+    assert_eq!(engine.tokens(a), &prompt[..8]);
+    let report = engine.sync(a, &prompt, &mut Unattended).unwrap();
+    assert_eq!((report.reused, report.evaluated), (8, prompt.len() - 8));
+    assert!(row(&mut engine, a) == expected);
 }

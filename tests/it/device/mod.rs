@@ -1,10 +1,12 @@
 //! The whole model on a Vulkan device against exact mathematics, and against itself (design decisions 18 and 19).
 //! Any device will do; Mesa's CPU driver is enough, and takes part with few of the prompts.
 
+mod engine;
 mod failures;
 mod limits;
 mod loss;
 mod run;
+mod sieve;
 mod state;
 mod steering;
 mod stop;

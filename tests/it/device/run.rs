@@ -1,7 +1,7 @@
 //! Sequences on the device backend.
 
 use crate::support;
-use q36::graph::{self, Backend, Chunk, Gpu, Kv, Options, Row, Sieve, Source};
+use q36::graph::{self, Backend, Chunk, Found, Gpu, Kv, Options, Row, Sieve, Sliced, Source};
 use q36::model::memory::{Plan, Request};
 use q36::model::{Model, SlotId};
 use q36::quant::TensorType;
@@ -30,6 +30,8 @@ pub(super) struct Run {
     pos: usize,
     slot: SlotId,
     sessions: usize,
+    /// How long a slice of a chunk may take.
+    slice: Duration,
 }
 
 impl Run {
@@ -66,7 +68,7 @@ impl Run {
             Backend::new(gpu, Source::File(model), options, &mut |_, _| true).expect("a backend");
         let kv = backend.new_kv().expect("room for a session");
         let sessions = setup.sessions;
-        Some(Self { backend, kv, pos: 0, slot: SlotId(0), sessions })
+        Some(Self { backend, kv, pos: 0, slot: SlotId(0), sessions, slice: Duration::MAX })
     }
 
     /// Whether the device is more than a CPU driver.
@@ -93,7 +95,7 @@ impl Run {
 
     /// Changes how long a slice of a chunk may take.
     pub(super) fn set_slice(&mut self, slice: Duration) {
-        self.backend.set_slice(slice);
+        self.slice = slice;
     }
 
     pub(super) fn messages(&self) -> Vec<String> {
@@ -116,13 +118,27 @@ impl Run {
                 source: self.slot,
                 target,
                 logits: true,
-                cancelled: &|| false,
+                sieve: Sieve::default(),
             };
-            self.backend.chunk(&self.kv, &step).expect("a valid step");
+            if part.len() == 1 {
+                self.backend.chunk(&self.kv, &step).expect("a valid step");
+            } else {
+                self.backend.begin(&self.kv, &step).expect("a valid step");
+                while self.backend.advance(self.slice).expect("the device is there") == Sliced::Open
+                {
+                }
+            }
             self.pos += part.len();
             self.slot = target;
         }
         self.logits()
+    }
+
+    /// One token, and what is found among its logits.
+    pub(super) fn found(&mut self, token: u32, sieve: Sieve<'_>) -> Found {
+        let row = Row { sieve, ..row(&self.kv, token, self.pos, self.slot) };
+        self.pos += 1;
+        self.backend.rows(&[row]).expect("a valid step").pop().expect("one row")
     }
 
     /// The logits of the last step.
