@@ -48,6 +48,10 @@ impl Saved {
         context: &Context,
         interrupt: &Interrupt,
     ) -> Result<SyncReport> {
+        if prompt.len() > engine.info().ctx_tokens {
+            // Refused before anything is evaluated.
+            return prefill::run(engine, session, prompt, context, interrupt);
+        }
         self.restore(engine, session, prompt, context)?;
         let reused = engine.tokens(session).len();
         let last_stored = self.0.last_stored(session);

@@ -23,7 +23,8 @@ fn answer(out: Output) -> (String, u64, u64) {
 #[test]
 fn a_second_question_evaluates_only_what_is_new() {
     let dir = temp_dir();
-    let report = story(2300);
+    // A little more than the 2,048 tokens that saved positions are multiples of.
+    let report = story(1080);
     let first = format!("{report}\nWhich animal was it?");
     let (text, cached, prompt) = answer(ask(dir.path(), &first, &[]));
     assert_eq!(cached, 0);
