@@ -138,6 +138,7 @@ pub const VARIANTS: &[Variant] = &[
         defines: &[("FORMAT_Q8_0", "1"), ("ACT_I8", "1"), ("INT_DOT", "1")],
         needs: Some("int_dot"),
     },
+    Variant { name: "moe_gu_iq2_xxs_pk", file: "moe/moe_gu_pk.comp", defines: &[], needs: None },
     Variant {
         name: "moe_gu_iq2_xxs_i8_soft",
         file: "moe/moe_gu.comp",
@@ -522,6 +523,18 @@ pub const VARIANTS: &[Variant] = &[
         file: "moe/moe_down.comp",
         defines: &[("FORMAT_Q8_0", "1"), ("ACT_I8", "1"), ("INT_DOT", "1"), ("PLAIN", "1")],
         needs: Some("int_dot"),
+    },
+    Variant {
+        name: "moe_down_q2_k_pk",
+        file: "moe/moe_down.comp",
+        defines: &[("FORMAT_Q2_K", "1"), ("PACKED", "1")],
+        needs: None,
+    },
+    Variant {
+        name: "moe_down_q2_k_pk_plain",
+        file: "moe/moe_down.comp",
+        defines: &[("FORMAT_Q2_K", "1"), ("PACKED", "1"), ("PLAIN", "1")],
+        needs: None,
     },
     Variant {
         name: "moe_down_q2_k_i8_soft",

@@ -163,12 +163,20 @@ Unit unit_load(const uint matrix, const uint row_unit) {
 }
 
 uvec4 unit_bytes(const Unit u, const uint quarter) {
+#ifdef PACKED
+    // As they are: expert_dot.glsl takes its quarter of every byte.
+    return u.codes;
+#else
     return (u.codes >> (2 * quarter)) & 0x03030303u;
+#endif
 }
 
 vec2 unit_scale(const Unit u, const uint quarter) {
-    const uint s = u.scales[quarter / 2] >> (quarter % 2 * 16);
-    return vec2(u.d.x * float(s & 15u), -u.d.y * float((s >> 4) & 15u));
+    // Nibbles of a word as bytes first, which compilers convert from where they are.
+    const uint low = u.scales[quarter / 2] & 0x0f0f0f0fu;
+    const uint high = (u.scales[quarter / 2] >> 4) & 0x0f0f0f0fu;
+    const uint at = quarter % 2 * 16;
+    return vec2(u.d.x * float((low >> at) & 0xffu), -u.d.y * float((high >> at) & 0xffu));
 }
 
 #elif defined(FORMAT_Q6_K)

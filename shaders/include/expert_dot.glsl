@@ -1,5 +1,5 @@
-// A quarter of a unit (expert.glsl) times 16 activations in unit order (units.glsl): f32, or with ACT_I8 signed bytes with
-// a scale for each 16 (units_i8.glsl), whose sums are exact integers.
+// A quarter of a unit (expert.glsl) times 16 activations in unit order (units.glsl): f32; with ACT_I8 signed bytes with a
+// scale for each 16 (units_i8.glsl), whose sums are exact integers; with PACKED f32 that are multiplied as pairs of f16.
 //
 // The includer defines `activations(at)` and `activation_word(at)`: vector and word `at` of the input.
 
@@ -45,6 +45,65 @@ float quarter_dot(const uvec4 bytes, const vec2 scale, const Act a, const float 
     part = fma(scale.y, a.sum, part);
 #endif
     return fma(a.d, part, sum);
+}
+
+#elif defined(PACKED)
+
+// Q2_K in packed pairs of f16. The two bits of a code become the upper bits of a fraction, 1 + code / 4, so that pairs
+// are made by a shift, a mask and nothing else; the ones are taken off with the sum of the activations, which the
+// minimums want anyway. Activations are scaled by a power of two for each sixteen.
+struct Act {
+    uint even[4]; // values 0 and 2 of each four
+    uint odd[4];  // values 1 and 3
+    float sum;
+    float unit;   // what undoes the power of two and the fourth
+    uint shift;   // of the codes in their bytes
+};
+
+const float RANGE = 256.0;
+
+uint act_pair(const float low, const float high) {
+    return packFloat2x16(f16vec2(float16_t(low), float16_t(high)));
+}
+
+Act act_load(const uint first, const uint units, const uint unit, const uint quarter) {
+    vec4 v[4];
+    vec4 most = vec4(0.0);
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        v[i] = uintBitsToFloat(activations(first + (quarter * 4 + i) * units + unit));
+        most = max(most, abs(v[i]));
+    }
+    const float power = power_above(max(max(most.x, most.y), max(most.z, most.w)));
+    const float factor = power_inverse(power) * RANGE;
+    Act a;
+    precise float sum = 0.0;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        a.even[i] = act_pair(v[i].x * factor, v[i].z * factor);
+        a.odd[i] = act_pair(v[i].y * factor, v[i].w * factor);
+        sum = sum + ((v[i].x + v[i].y) + (v[i].z + v[i].w));
+    }
+    a.sum = sum * factor;
+    a.unit = power * (4.0 / RANGE);
+    a.shift = 2 * quarter;
+    return a;
+}
+
+f16vec2 fractions(const uint bits) {
+    return unpackFloat2x16((bits & 0x03000300u) | 0x3c003c00u);
+}
+
+float quarter_dot(const uvec4 codes, const vec2 scale, const Act a, const float sum) {
+    precise f16vec2 even = f16vec2(0.0);
+    precise f16vec2 odd = f16vec2(0.0);
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        even = fma(fractions(codes[i] << (8 - a.shift)), unpackFloat2x16(a.even[i]), even);
+        odd = fma(fractions(codes[i] >> a.shift), unpackFloat2x16(a.odd[i]), odd);
+    }
+    const f16vec2 both = even + odd;
+    precise float dot = float(both.x) + float(both.y);
+    precise float part = fma(0.25, scale.y, -scale.x) * a.sum;
+    part = fma(scale.x, dot, part);
+    return fma(a.unit, part, sum);
 }
 
 #else

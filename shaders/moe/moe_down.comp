@@ -17,10 +17,16 @@
 #ifdef INT_DOT
 #extension GL_EXT_integer_dot_product : require
 #endif
+#ifdef PACKED
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
 
 #include "control.glsl"
 #include "q8.glsl"
 #include "tree.glsl"
+#ifdef PACKED
+#include "power.glsl"
+#endif
 #include "experts_sum.glsl"
 #include "expert_word.glsl"
 
@@ -69,6 +75,7 @@ uint activation_word(const uint at) {
 
 const uint UNITS = FFN / 64;
 const uint STEPS = (UNITS + LANES - 1) / LANES;
+const bool EVEN = UNITS % LANES == 0;
 const uint SIDE = SG / LANES; // rows beside each other in a subgroup
 const uint R = ROWS / SIDE;   // and one after the other
 const uint SHARED_UNITS = SHARED / 64;
@@ -126,7 +133,7 @@ void routed(const uint expert, const uint slots) {
                     const Act a = act_load(start, UNITS, at, quarter);
                     [[unroll]] for (uint r = 0; r < R; r++) {
                         const float sum = quarter_dot(bytes[r], scale[r], a, sums[r][n]);
-                        sums[r][n] = unit < UNITS ? sum : sums[r][n];
+                        sums[r][n] = EVEN || unit < UNITS ? sum : sums[r][n];
                     }
                 }
             }

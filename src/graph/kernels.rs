@@ -294,7 +294,7 @@ fn expert_kernels(
     let group_rows = batch > 1 && expert::groups_rows(device.caps());
     let grouped = if group_rows {
         let group = MoeGroup::new(device, sizes, batch)?;
-        Some((group, MoeSum::new(device, sizes, down, batch, steered)?))
+        Some((group, MoeSum::new(device, sizes, layout, batch, steered)?))
     } else {
         None
     };

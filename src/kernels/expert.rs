@@ -97,6 +97,8 @@ impl Order {
 pub enum Values {
     /// f32.
     F32,
+    /// f32 between the kernels, multiplied as packed pairs of f16 by those that can.
+    F16,
     /// Signed bytes with a scale for each 16 values, for packed integer dot products.
     I8,
 }
@@ -106,6 +108,7 @@ impl Values {
     pub fn choose(mode: Mode, caps: &Caps) -> Self {
         match mode {
             Mode::Fast if caps.has(Ability::IntDot) => Self::I8,
+            Mode::Fast if caps.has(Ability::Float16) => Self::F16,
             Mode::Fast | Mode::Exact => Self::F32,
         }
     }

@@ -66,6 +66,10 @@ pub const FORMS: [Forms; 5] = [
 /// Activations in bytes, without integer dot products: the same bits, for tests on devices that lack them.
 pub const SOFT: Interface = form("moe_down_q2_k_i8_soft", RESIDUAL);
 
+/// `Q2_K`, activations multiplied as packed pairs of f16 ([`Values::F16`]): adds to the residual, or writes the sum.
+pub const PACKED: [Interface; 2] =
+    [form("moe_down_q2_k_pk", RESIDUAL), form("moe_down_q2_k_pk_plain", PLAIN)];
+
 const fn forms(format: TensorType, [f32, f32_plain, i8, i8_plain]: [&'static str; 4]) -> Forms {
     Forms {
         format,
@@ -142,11 +146,16 @@ pub(super) struct Constants {
     nt: u32,
 }
 
+/// Whether there is a kernel of packed pairs, and it is asked for.
+fn is_packed(layout: Layout) -> bool {
+    layout.values == Values::F16 && layout.down == TensorType::Q2_K
+}
+
 /// The constants for a device: a subgroup for each slot and one for the shared expert, two rows in flight for each
-/// lane.
+/// lane; four where a lane converts activations, which they share, unless rows of a batch take the registers.
 pub(super) fn select(
     sizes: &Sizes,
-    format: TensorType,
+    layout: Layout,
     rows: Option<u32>,
     caps: &Caps,
 ) -> Result<Constants, String> {
@@ -154,15 +163,16 @@ pub(super) fn select(
     if rows.is_some_and(|n| n == 0 || n > MAX_ROWS) {
         return Err(format!("batches of {rows:?} rows"));
     }
-    fits(format, sizes.expert_ffn)?;
-    let sg = caps.subgroup_size(64);
+    fits(layout.down, sizes.expert_ffn)?;
+    let sg = caps.subgroup_size(if is_packed(layout) { 32 } else { 64 });
+    let each = if is_packed(layout) && rows.is_none() { 4 } else { 2 };
     let subgroups = (sizes.used + 1).min(caps.workgroup_limit(sg) / sg);
     let (lanes, shared_lanes) = (lanes(sizes.expert_ffn, sg), lanes(sizes.shared_ffn, sg));
     let beside = sg / lanes.min(shared_lanes);
     Ok(Constants {
         workgroup: subgroups * sg,
         sg,
-        rows: (2 * beside).min(sg),
+        rows: (each * beside).min(sg),
         lanes,
         shared_lanes,
         hidden: sizes.hidden,
@@ -177,7 +187,8 @@ pub(super) fn select(
 
 /// The choice in words.
 pub(super) fn describe(sizes: &Sizes, caps: &Caps) -> Result<String, String> {
-    let c = select(sizes, TensorType::Q2_K, None, caps)?;
+    let (gate_up, down) = (TensorType::IQ2_XXS, TensorType::Q2_K);
+    let c = select(sizes, Layout { gate_up, down, values: Values::F32 }, None, caps)?;
     Ok(format!(
         "workgroups of {}, subgroups of {}, {} lanes for a row, {} rows",
         c.workgroup, c.sg, c.lanes, c.rows
@@ -263,12 +274,14 @@ impl MoeDown {
         let none = || fail(format!("no kernel for experts in {}", format.name()));
         let forms = FORMS.iter().find(|f| f.format == format).ok_or_else(none)?;
         let interface = match (layout.values, output) {
-            (Values::F32, Output::Residual) => &forms.f32,
-            (Values::F32, Output::Plain | Output::Parts(_)) => &forms.f32_plain,
+            (Values::F16, Output::Residual) if is_packed(layout) => &PACKED[0],
+            (Values::F16, _) if is_packed(layout) => &PACKED[1],
+            (Values::F32 | Values::F16, Output::Residual) => &forms.f32,
+            (Values::F32 | Values::F16, Output::Plain | Output::Parts(_)) => &forms.f32_plain,
             (Values::I8, Output::Residual) => &forms.i8,
             (Values::I8, Output::Plain | Output::Parts(_)) => &forms.i8_plain,
         };
-        let constants = select(sizes, format, output.rows(), device.caps()).map_err(fail)?;
+        let constants = select(sizes, layout, output.rows(), device.caps()).map_err(fail)?;
         let pipeline = interface.pipeline(device, &[constants], constants.sg)?;
         Ok(Self { pipeline, constants, format, output })
     }

@@ -13,11 +13,10 @@
 //! Worth two more dispatches where an expert that two rows share would come from memory twice. Devices whose caches
 //! hold a layer's experts do without.
 
-use super::expert::{Sizes, workgroup};
+use super::expert::{Layout, Sizes, workgroup};
 use super::moe_down::{self, Target};
 use super::registry::Interface;
 use super::router::control_bytes;
-use crate::quant::TensorType;
 use crate::vulkan::{Binding, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use std::sync::Arc;
 
@@ -133,14 +132,14 @@ pub struct MoeSumIo {
 }
 
 impl MoeSum {
-    /// Compiles for batches of `rows` whose down matrices have this format; with `steered`, for [`Target::Plain`].
+    /// Compiles for batches of `rows` whose expert block has this layout; with `steered`, for [`Target::Plain`].
     ///
     /// # Errors
     /// [`Error::Pipeline`] when the shape is not possible or the device refuses.
     pub fn new(
         device: &Arc<Device>,
         sizes: &Sizes,
-        down: TensorType,
+        layout: Layout,
         rows: u32,
         steered: bool,
     ) -> Result<Self, Error> {
@@ -148,7 +147,7 @@ impl MoeSum {
         let fail = |why: String| Error::Pipeline { name: interface.variant, why };
         let caps = device.caps();
         // The partial sums are those of the kernel for rows by themselves.
-        let down = moe_down::select(sizes, down, None, caps).map_err(fail)?;
+        let down = moe_down::select(sizes, layout, None, caps).map_err(fail)?;
         let workgroup = workgroup(down.sg, caps);
         let constants = [workgroup, sizes.hidden, sizes.used, down.rows];
         let pipeline = if steered {

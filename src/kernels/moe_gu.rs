@@ -11,6 +11,8 @@
 //! A batch can be grouped by expert instead (module `moe_group`): each expert's weights are then read and decoded once
 //! for all rows that chose it.
 
+mod packed;
+
 use super::expert::{Layout, Order, Sizes, Values, fits, lanes, matrix_bytes, workgroup};
 use super::moe_group::MAX_ROWS;
 use super::registry::Interface;
@@ -19,6 +21,8 @@ use crate::quant::{IQ2_XXS_GRID, TensorType};
 use crate::vulkan::{Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
+
+pub use packed::PACKED;
 
 /// The forms of `moe/moe_gu.comp` for a format.
 pub struct Forms {
@@ -167,6 +171,8 @@ pub fn table(format: TensorType) -> Option<&'static [u8]> {
 pub struct MoeGu {
     pipeline: Arc<Pipeline>,
     constants: Constants,
+    /// Of the form for packed pairs.
+    packed: Option<packed::Constants>,
     format: TensorType,
 }
 
@@ -205,12 +211,25 @@ impl MoeGu {
         let (format, fail) = (layout.gate_up, |why| Error::Pipeline { name: "moe_gu", why });
         let none = || fail(format!("no kernel for experts in {}", format.name()));
         let forms = FORMS.iter().find(|f| f.format == format).ok_or_else(none)?;
+        let constants = select(sizes, layout, rows, device.caps()).map_err(fail)?;
         let interface = match layout.values {
-            Values::F32 => &forms.f32,
+            Values::F16 if format == TensorType::IQ2_XXS => {
+                let packed = packed::select(sizes, layout, rows, device.caps()).map_err(fail)?;
+                return Self::packed(device, constants, packed);
+            }
+            Values::F32 | Values::F16 => &forms.f32,
             Values::I8 => &forms.i8,
         };
-        let constants = select(sizes, layout, rows, device.caps()).map_err(fail)?;
         Self::with(device, format, interface, constants)
+    }
+
+    fn packed(
+        device: &Arc<Device>,
+        constants: Constants,
+        packed: packed::Constants,
+    ) -> Result<Self, Error> {
+        let pipeline = PACKED.pipeline(device, &[packed], packed.sg)?;
+        Ok(Self { pipeline, constants, packed: Some(packed), format: TensorType::IQ2_XXS })
     }
 
     fn with(
@@ -227,7 +246,7 @@ impl MoeGu {
             let (words, _) = words.split_first_chunk::<11>().expect("twelve constants");
             interface.pipeline(device, &[*words], constants.sg)?
         };
-        Ok(Self { pipeline, constants, format })
+        Ok(Self { pipeline, constants, packed: None, format })
     }
 
     /// Adds the dispatch to the last level of `graph`.
@@ -252,12 +271,18 @@ impl MoeGu {
         assert_eq!(io.table.is_some(), table(self.format).is_some(), "{label}: table");
         slices.extend(io.table);
         let groups = ffn.div_ceil(self.constants.group_pairs());
+        let grid = match (self.packed, grouped) {
+            (Some(packed), true) => [packed.groups(), 1, 1],
+            (Some(packed), false) => [packed.groups(), 1, rows],
+            (None, true) => [groups, used * rows, 1],
+            (None, false) => [groups, used, rows],
+        };
         graph.node(Node {
             label: label.to_owned(),
             pipeline: Arc::clone(&self.pipeline),
             slices,
             push: Vec::new(),
-            grid: if grouped { [groups, used * rows, 1] } else { [groups, used, rows] }.into(),
+            grid: grid.into(),
             cost: Cost {
                 bytes: 2 * matrix_bytes(self.format, slots * wide(ffn), k),
                 flops: 4 * slots * wide(ffn) * wide(k),

@@ -1,5 +1,5 @@
 //! What a driver made of a program: registers, instructions and, where it tells, the machine code. For the
-//! measurements of kernels that need no hardware (`crate::isa`), and for tuning.
+//! measurements of kernels that need no hardware (module `graph::isa`), and for tuning.
 
 use super::device::Device;
 use super::error::{Error, api};

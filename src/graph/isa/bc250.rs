@@ -44,6 +44,8 @@ struct Sum {
 struct Predicted {
     parts: Vec<(String, Sum)>,
     levels: usize,
+    /// The program whose work grows with the context, or the first where there is none.
+    split: Measured,
 }
 
 fn bandwidth(program: &str) -> f64 {
@@ -85,7 +87,7 @@ fn groups(run: Run, dispatch: &Dispatch) -> f64 {
 }
 
 fn predict(run: Run, plan: &Plan, units: u32, caps: &Caps) -> Result<Predicted, Error> {
-    let (rows, places) = measure(run, plan)?;
+    let (mut rows, places) = measure(run, plan)?;
     let mut parts: Vec<(String, Sum)> = Vec::new();
     let mut index = HashMap::new();
     for (dispatch, place) in plan.dispatches.iter().zip(places) {
@@ -98,41 +100,83 @@ fn predict(run: Run, plan: &Plan, units: u32, caps: &Caps) -> Result<Predicted, 
         let rounds = rounds(run, &dispatch.part, caps);
         add(&mut parts[at].1, dispatch, measured, (groups(run, dispatch), rounds, units));
     }
-    Ok(Predicted { parts, levels: plan.levels })
+    let split = rows.iter().position(|m| m.row.part == "split").unwrap_or(0);
+    Ok(Predicted { parts, levels: plan.levels, split: rows.swap_remove(split) })
 }
 
-fn add(
-    sum: &mut Sum,
-    dispatch: &Dispatch,
-    measured: &Measured,
-    (groups, rounds, units): (f64, f64, u32),
-) {
-    let row = &measured.row;
-    let mut work = measured.work;
-    if let Some(round) = measured.round {
-        work += round.times(rounds - 1.0);
+/// Microseconds of a dispatch: memory, vector unit, shared memory.
+struct Spent {
+    memory: f64,
+    vector: f64,
+    shared: f64,
+    /// Lanes times vector instructions.
+    instructions: f64,
+}
+
+impl Spent {
+    fn of(measured: &Measured, bytes: f64, (groups, rounds, units): (f64, f64, u32)) -> Self {
+        let row = &measured.row;
+        let mut work = measured.work;
+        if let Some(round) = measured.round {
+            work += round.times(rounds - 1.0);
+        }
+        let lanes = row.get("lanes");
+        let waves = row.get("group") / lanes;
+        // The CU with the most workgroups decides; its two SIMDs share their waves.
+        let most = (groups / f64::from(units)).ceil() * waves;
+        let cycles = work.vector_cycles * (lanes / 32.0) / 2.0 / ISSUE;
+        let moved = work.shared_bytes * lanes / SHARED_WIDTH * conflicts(&row.program);
+        Self {
+            memory: bytes / bandwidth(&row.program) / 1e3,
+            vector: most * cycles / (CLOCK * 1e3),
+            shared: most * moved / (CLOCK * 1e3),
+            instructions: groups * waves * work.vector * lanes,
+        }
     }
-    let lanes = row.get("lanes");
-    let waves = row.get("group") / lanes;
-    // The CU with the most workgroups decides; its two SIMDs share their waves.
-    let most = (groups / f64::from(units)).ceil() * waves;
-    let vector = most * work.vector_cycles * (lanes / 32.0) / 2.0 / ISSUE / (CLOCK * 1e3);
-    let shared =
-        most * work.shared_bytes * lanes / SHARED_WIDTH * conflicts(&row.program) / (CLOCK * 1e3);
-    let memory = dispatch.cost.bytes as f64 / bandwidth(&row.program) / 1e3;
-    sum.program.clone_from(&row.program);
+
+    fn longest(&self) -> f64 {
+        self.memory.max(self.vector).max(self.shared)
+    }
+}
+
+fn add(sum: &mut Sum, dispatch: &Dispatch, measured: &Measured, shape: (f64, f64, u32)) {
+    let bytes = dispatch.cost.bytes as f64;
+    let spent = Spent::of(measured, bytes, shape);
+    sum.program.clone_from(&measured.row.program);
     sum.dispatches += 1.0;
-    sum.bytes += dispatch.cost.bytes as f64;
+    sum.bytes += bytes;
     sum.macs += dispatch.cost.flops as f64 / 2.0;
-    sum.instructions += groups * waves * work.vector * lanes;
-    sum.memory += memory;
-    sum.vector += vector;
-    sum.shared += shared;
-    sum.total += memory.max(vector).max(shared);
+    sum.instructions += spent.instructions;
+    sum.memory += spent.memory;
+    sum.vector += spent.vector;
+    sum.shared += spent.shared;
+    sum.total += spent.longest();
+}
+
+/// Milliseconds of a step at other lengths: only `attn_split` depends on them.
+fn lengths(decode: &[Predicted; 2], splits: [u32; 2]) -> String {
+    let mut text = String::from(
+        "| keys | attention ms, 40 CU | tokens per second | attention ms, 24 CU | tokens per second |\n|---:|---:|---:|---:|---:|\n",
+    );
+    for keys in [2048, 8192, 32_768, 131_072] {
+        let _ = write!(text, "| {keys} |");
+        for ((predicted, splits), units) in decode.iter().zip(splits).zip(UNITS) {
+            let (measured, sum) = (&predicted.split, predicted.sum_of("split"));
+            let span = attention::span(keys, splits);
+            let (groups, rounds) = (f64::from(2 * keys.div_ceil(span)), f64::from(span / 64));
+            let bytes = sum.bytes / sum.dispatches * f64::from(keys) / CTX as f64;
+            let spent = Spent::of(measured, bytes, (groups, rounds, units));
+            let attention = spent.longest() * sum.dispatches;
+            let step = predicted.micros() - sum.total + attention + predicted.barriers() * 1e3;
+            let _ = write!(text, " {:.2} | {:.0} |", attention / 1e3, 1e6 / step);
+        }
+        text.push('\n');
+    }
+    text
 }
 
 impl Predicted {
-    fn table(&self, per: f64) -> String {
+    fn table(&self) -> String {
         let mut text = String::from(
             "| part | kernel | dispatches | MB | MMAC | instructions/MAC | memory µs | vector µs | shared µs | µs |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         );
@@ -149,13 +193,18 @@ impl Predicted {
                 s.dispatches,
                 s.bytes / 1e6,
                 s.macs / 1e6,
-                s.memory / per,
-                s.vector / per,
-                s.shared / per,
-                s.total / per
+                s.memory,
+                s.vector,
+                s.shared,
+                s.total
             );
         }
         text
+    }
+
+    fn sum_of(&self, part: &str) -> &Sum {
+        let found = self.parts.iter().find(|p| p.0 == part);
+        &found.unwrap_or_else(|| panic!("no part {part}")).1
     }
 
     fn micros(&self) -> f64 {
@@ -211,10 +260,10 @@ const CHUNK: u32 = 2048;
 
 /// The page.
 pub(super) fn page(physical: &PhysicalDevice) -> Result<String, Error> {
-    let mut decode = Vec::new();
-    let mut prefill = Vec::new();
-    for units in UNITS {
+    let (mut decode, mut prefill, mut splits) = (Vec::new(), Vec::new(), [0; 2]);
+    for (units, splits) in UNITS.into_iter().zip(&mut splits) {
         let device = device(physical, units)?;
+        *splits = attention::splits(2, device.caps());
         for (run, list) in [(Run::Decode(1), &mut decode), (Run::Prefill(CHUNK), &mut prefill)] {
             list.push(predict(run, &plan(&device, run)?, units, device.caps())?);
         }
@@ -223,15 +272,16 @@ pub(super) fn page(physical: &PhysicalDevice) -> Result<String, Error> {
     let mut text = include_str!("page.md").replace("{driver}", &physical.info.driver);
     let chip = physical.info.name.rsplit("RADV ").next().unwrap_or_default().trim_end_matches(')');
     text = text.replace("{chip}", &chip.to_lowercase()).replace("{targets}", &targets(&decode));
+    text = text.replace("{lengths}", &lengths(&decode, splits));
     for (i, units) in UNITS.iter().enumerate() {
-        text = text.replace(&format!("{{decode {units}}}"), &decode[i].table(1.0));
+        text = text.replace(&format!("{{decode {units}}}"), &decode[i].table());
     }
     let tokens = f64::from(CHUNK);
-    let chunk = prefill[0].table(1.0);
+    let chunk = prefill[0].table();
     let [a, b] =
         [0, 1].map(|i| (prefill[i].micros() + prefill[i].levels as f64 * BARRIER) / tokens);
     let sum = format!(
-        "Sum, with {} levels: {a:.0} µs a token on 40 CU, {:.0} tokens per second; {b:.0} µs and {:.0} on 24.\n",
+        "Sum, with {} levels: {a:.0} µs a token on 40 CU, {:.0} tokens per second; {b:.0} µs and {:.0} on 24.",
         prefill[0].levels,
         1e6 / a,
         1e6 / b

@@ -168,12 +168,36 @@ fn holds(relation: &str, a: i64, b: i64) -> Option<bool> {
     })
 }
 
+/// The comparison that ends a loop, whether it ends it by holding, and whether it stands at the end of the body.
+fn exit(blocks: &[Block], first: usize, last: usize) -> Option<(&Instruction, bool, bool)> {
+    let is_compare = |i: &&Instruction| {
+        i.op.starts_with("s_cmp_") || i.op.starts_with("s_cmpk_") || i.op.starts_with("v_cmpx_")
+    };
+    let outside = |target: &str| !blocks[first..=last].iter().any(|b| b.name == target);
+    let branch = |block: usize, leaves: bool| {
+        blocks[block].code.iter().find(|i| {
+            let goes = i
+                .target()
+                .is_some_and(|t| if leaves { outside(t) } else { t == blocks[first].name });
+            goes && i.op.starts_with("s_cbranch_scc")
+        })
+    };
+    let compare = |block: usize| blocks[block].code.iter().rev().find(is_compare);
+    if let Some(branch) = branch(last, false) {
+        return Some((compare(last)?, branch.op.ends_with('0'), true));
+    }
+    // A comparison of lanes takes those out that are done; the branch then stands in the next block.
+    let head = compare(first)?;
+    if head.op.starts_with("v_") {
+        return Some((head, true, false));
+    }
+    Some((head, branch(first, true)?.op.ends_with('1'), false))
+}
+
 /// The trips of a loop from block `first` to block `last`.
 fn trips(blocks: &[Block], first: usize, last: usize) -> Option<f64> {
     let body = || blocks[first..=last].iter().flat_map(|b| &b.code);
-    let compare = blocks[first].code.iter().rev().find(|i| {
-        i.op.starts_with("s_cmp_") || i.op.starts_with("s_cmpk_") || i.op.starts_with("v_cmpx_")
-    })?;
+    let (compare, leaves, at_end) = exit(blocks, first, last)?;
     let relation = compare.op.split('_').nth(2)?;
     let [a, b] = &compare.operands[..] else { return None };
     let step_of = |register: &String| {
@@ -193,13 +217,17 @@ fn trips(blocks: &[Block], first: usize, last: usize) -> Option<f64> {
     }
     let mut value = before(blocks, first, counter)?;
     let bound = before(blocks, first, if counter == a { b } else { a })?;
-    let leaves = exit_relation(&blocks[first])?;
     for n in 0..1_000_000_u32 {
+        if at_end {
+            value = advance(&step.op, value, by)?;
+        }
         let (left, right) = if counter == a { (value, bound) } else { (bound, value) };
         if holds(relation, left, right)? == leaves {
-            return Some(f64::from(n));
+            return Some(f64::from(n + u32::from(at_end)));
         }
-        value = advance(&step.op, value, by)?;
+        if !at_end {
+            value = advance(&step.op, value, by)?;
+        }
     }
     None
 }
@@ -212,12 +240,6 @@ fn before(blocks: &[Block], first: usize, operand: &String) -> Option<i64> {
     let code = blocks[..first].iter().rev().flat_map(|b| b.code.iter().rev());
     let set = code.into_iter().find(|i| i.operands.first() == Some(operand))?;
     set.op.starts_with("s_mov").then(|| number(&set.operands[1])).flatten()
-}
-
-/// Whether the loop whose head this is ends when the comparison holds.
-fn exit_relation(head: &Block) -> Option<bool> {
-    let branch = head.code.iter().find(|i| i.op.starts_with("s_cbranch_scc"))?;
-    Some(branch.op.ends_with('1'))
 }
 
 fn advance(op: &str, value: i64, by: i64) -> Option<i64> {

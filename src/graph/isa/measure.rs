@@ -72,7 +72,7 @@ pub(super) struct Measured {
     pub(super) row: Row,
     /// What a wave does on the way.
     pub(super) work: Work,
-    /// What another round of its largest loop of unknown length adds.
+    /// What another round adds of the loop of unknown length that does most.
     pub(super) round: Option<Work>,
 }
 
@@ -105,11 +105,13 @@ fn one(run: Run, dispatch: &Dispatch) -> Result<Measured, Error> {
     let loops = flow::loops(&blocks);
     let trips: Vec<f64> = loops.iter().map(|l| l.trips.unwrap_or(1.0)).collect();
     let work = flow::longest(&blocks, &loops, &trips);
-    let round = largest_unknown(&loops).map(|at| {
+    let unknown = (0..loops.len()).filter(|&at| loops[at].trips.is_none());
+    let rounds = unknown.map(|at| {
         let mut more = trips.clone();
         more[at] += 1.0;
         flow::longest(&blocks, &loops, &more) - work
     });
+    let round = rounds.max_by(|a, b| a.vector_cycles.total_cmp(&b.vector_cycles));
     let texts: Vec<String> =
         loops.iter().map(|l| l.trips.map_or("?".to_owned(), |n| n.to_string())).collect();
     let figures = [
@@ -141,12 +143,6 @@ fn one(run: Run, dispatch: &Dispatch) -> Result<Measured, Error> {
         loops,
     };
     Ok(Measured { row, work, round })
-}
-
-/// The longest of the loops whose trips are not known.
-fn largest_unknown(loops: &[flow::Loop]) -> Option<usize> {
-    let unknown = loops.iter().enumerate().filter(|(_, l)| l.trips.is_none());
-    unknown.max_by_key(|(_, l)| l.blocks.1 - l.blocks.0).map(|(at, _)| at)
 }
 
 /// Instructions on 64-bit floats anywhere in the program.

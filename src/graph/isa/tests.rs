@@ -9,37 +9,37 @@ use super::table::{Table, Target, compare, text};
 /// A loop of four trips around one of unknown length; then a fork whose first side is the longer.
 const LISTING: &str = "
 BB0:
-	s_mov_b32 s9, 0                                             ; be890380
-	s_movk_i32 s4, 0x100                                        ; b0040100
-	v_mbcnt_lo_u32_b32 v3, -1, 0                                ; d7650003 000100c1
+    s_mov_b32 s9, 0                                             ; be890380
+    s_movk_i32 s4, 0x100                                        ; b0040100
+    v_mbcnt_lo_u32_b32 v3, -1, 0                                ; d7650003 000100c1
 BB1:
-	s_cmp_ge_u32 s9, 4                                          ; bf098409
-	s_cbranch_scc1 BB6                                          ; bf850380
+    s_cmp_ge_u32 s9, 4                                          ; bf098409
+    s_cbranch_scc1 BB6                                          ; bf850380
 BB2:
-	v_mov_b32_e32 v5, v3                                        ; 7e0a0303
+    v_mov_b32_e32 v5, v3                                        ; 7e0a0303
 BB3:
-	v_cmpx_le_u32_e32 s5, v5                                    ; 7da60a04
-	s_cbranch_scc0 BB5                                          ; bf84000e
+    v_cmpx_le_u32_e32 s5, v5                                    ; 7da60a04
+    s_cbranch_scc0 BB5                                          ; bf84000e
 BB4:
-	v_pk_fma_f16 v6, v7, v8, v6                                 ; cc0e4006 1c1a1107
-	(then repeated 2 times)
-	v_add_nc_u32_e32 v5, 64, v5                                 ; 4a0a0ac0
-	s_branch BB3                                                ; bf82ffeb
+    v_pk_fma_f16 v6, v7, v8, v6                                 ; cc0e4006 1c1a1107
+    (then repeated 2 times)
+    v_add_nc_u32_e32 v5, 64, v5                                 ; 4a0a0ac0
+    s_branch BB3                                                ; bf82ffeb
 BB5:
-	s_add_u32 s9, s9, 1                                         ; 80098109
-	s_branch BB1                                                ; bf82fc7e
+    s_add_u32 s9, s9, 1                                         ; 80098109
+    s_branch BB1                                                ; bf82fc7e
 BB6:
-	s_cbranch_execz BB8                                         ; bf880008
+    s_cbranch_execz BB8                                         ; bf880008
 BB7:
-	v_rcp_f32_e32 v9, v9                                        ; 7e125509
-	ds_read2_b64 v[0:3], v4 offset1:1                           ; d9dc0100 00000004
-	s_waitcnt lgkmcnt(0)                                        ; bf8cc07f
-	s_branch BB9                                                ; bf820001
+    v_rcp_f32_e32 v9, v9                                        ; 7e125509
+    ds_read2_b64 v[0:3], v4 offset1:1                           ; d9dc0100 00000004
+    s_waitcnt lgkmcnt(0)                                        ; bf8cc07f
+    s_branch BB9                                                ; bf820001
 BB8:
-	v_mul_f32_e32 v9, v9, v9                                    ; 10121309
+    v_mul_f32_e32 v9, v9, v9                                    ; 10121309
 BB9:
-	v_fma_f64 v[0:1], v[0:1], v[0:1], v[0:1]                    ; d54c0000 04020100
-	s_endpgm                                                    ; bf810000
+    v_fma_f64 v[0:1], v[0:1], v[0:1], v[0:1]                    ; d54c0000 04020100
+    s_endpgm                                                    ; bf810000
 ";
 
 #[test]
@@ -84,6 +84,29 @@ fn bounds_may_be_in_registers() {
     assert_eq!(loops(&parse(&listing))[0].trips, None);
     let listing = LISTING.replace("v_cmpx_le_u32_e32 s5, v5", "v_cmpx_le_u32_e32 0x200, v5");
     assert_eq!(loops(&parse(&listing))[1].trips, Some(8.0));
+}
+
+#[test]
+fn loops_may_end_at_their_end() {
+    let listing = "
+BB0:
+    s_mov_b32 s1, 0
+BB1:
+    s_cmp_lt_u32 s9, 8
+    s_cbranch_scc0 BB3
+BB2:
+    v_add_f32_e32 v1, v1, v2
+BB3:
+    s_add_u32 s1, s1, 1
+    s_cmp_ge_u32 s1, 3
+    s_cbranch_scc0 BB1
+BB4:
+    s_endpgm
+";
+    let blocks = parse(listing);
+    let found = loops(&blocks);
+    assert_eq!((found.len(), found[0].trips), (1, Some(3.0)));
+    assert_eq!((longest(&blocks, &found, &[3.0]).vector, found[0].blocks), (3.0, (1, 3)));
 }
 
 fn row(program: &str) -> Row {

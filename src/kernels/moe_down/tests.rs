@@ -11,6 +11,14 @@ use crate::vulkan::{Ability, lavapipe};
 /// As for the gate and up projection.
 const BOUND: f64 = 2e-5;
 
+/// Roundings of activations and of chains of eight products in f16, as for the gate and up projection; what is
+/// rounded is up to seven times a scale where weights are up to three.
+const PACKED_BOUND: f64 = 5e-3;
+
+fn layout(down: TensorType, values: Values) -> Layout {
+    Layout { gate_up: TensorType::IQ2_XXS, down, values }
+}
+
 /// One problem on the device.
 struct Problem {
     sizes: Sizes,
@@ -53,11 +61,16 @@ impl Problem {
         }
     }
 
+    fn layout(&self) -> Layout {
+        layout(self.format, self.values)
+    }
+
     fn interface(&self, device: &Device, steered: bool) -> &'static Interface {
         let forms = FORMS.iter().find(|f| f.format == self.format).unwrap();
         match (self.values, steered) {
-            (Values::F32, false) => &forms.f32,
-            (Values::F32, true) => &forms.f32_plain,
+            (Values::F16, _) if is_packed(self.layout()) => &PACKED[usize::from(steered)],
+            (Values::F32 | Values::F16, false) => &forms.f32,
+            (Values::F32 | Values::F16, true) => &forms.f32_plain,
             (Values::I8, false) if device.caps().has(Ability::IntDot) => &forms.i8,
             (Values::I8, false) => &SOFT,
             (Values::I8, true) => &forms.i8_plain,
@@ -66,7 +79,7 @@ impl Problem {
 
     fn run(&self, gpu: &mut Gpu, steered: bool, change: impl Fn(&mut Constants)) -> Left {
         let device = Arc::clone(gpu.device());
-        let mut constants = select(&self.sizes, self.format, None, device.caps()).unwrap();
+        let mut constants = select(&self.sizes, self.layout(), None, device.caps()).unwrap();
         change(&mut constants);
         let interface = self.interface(&device, steered);
         let kernel = MoeDown {
@@ -81,7 +94,7 @@ impl Problem {
         let order = Order::of(self.format);
         let ffn = self.sizes.expert_ffn as usize;
         let mid = match self.values {
-            Values::F32 => ordered(&self.mid, ffn, order),
+            Values::F32 | Values::F16 => ordered(&self.mid, ffn, order),
             Values::I8 => as_bytes(&self.mid, ffn, order).0,
         };
         let shared_mid = ordered(&self.shared_mid, self.sizes.shared_ffn as usize, Order::Plain);
@@ -144,9 +157,10 @@ impl Problem {
         let shared = decoded(TensorType::Q8_0, &self.shared);
         let exact = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
         let mid = match self.values {
-            Values::F32 => exact(&self.mid),
+            Values::F32 | Values::F16 => exact(&self.mid),
             Values::I8 => exact(&as_bytes(&self.mid, ffn, Order::of(self.format)).1),
         };
+        let bound = if is_packed(self.layout()) { PACKED_BOUND } else { BOUND };
         let shared_mid = exact(&self.shared_mid);
         let found: Vec<f64> = words.iter().map(|&w| f64::from(f32::from_bits(w))).collect();
         for (row, &sigma) in self.sigma.iter().enumerate() {
@@ -166,7 +180,7 @@ impl Problem {
                     (sum, size) = (sum + h, size + h.abs());
                 }
                 let off = (found[row * hidden + i] - sum).abs();
-                assert!(off <= BOUND * size + 1e-36, "row {row} value {i}: off {off} of {size}");
+                assert!(off <= bound * size + 1e-36, "row {row} value {i}: off {off} of {size}");
             }
             let Some(squares) = squares else { continue };
             let parts = squares.len() / self.rows.len();
@@ -204,6 +218,25 @@ fn activations_in_bytes() {
         let mut problem = Problem::draw(seed, sizes, TensorType::Q2_K, 1);
         problem.values = Values::I8;
         problem.check(&problem.run(&mut gpu, false, |_| {}));
+    }
+}
+
+#[test]
+fn packed_pairs() {
+    let Some(mut gpu) = check::gpu() else { return };
+    if !gpu.device().caps().has(Ability::Float16) {
+        return;
+    }
+    for (seed, (hidden, expert_ffn, used, steered)) in
+        (60..).zip([(64, 256, 8, false), (128, 768, 3, true), (64, 512, 8, false)])
+    {
+        let sizes = Sizes { hidden, used, expert_ffn, ..small() };
+        let mut problem = Problem::draw(seed, sizes, TensorType::Q2_K, 2);
+        problem.values = Values::F16;
+        let left = problem.run(&mut gpu, steered, |_| {});
+        problem.check(&left);
+        let last = problem.single(1).run(&mut gpu, steered, |_| {});
+        assert!(left.0.ends_with(&last.0), "a row of a batch has the bits of a row alone");
     }
 }
 
@@ -271,14 +304,18 @@ fn a_row_of_a_batch_has_the_bits_of_a_row_alone() {
 fn constants_follow_the_device() {
     let sizes = Sizes { hidden: 2048, experts: 256, used: 8, expert_ffn: 512, shared_ffn: 512 };
     let caps = lavapipe();
-    let c = select(&sizes, TensorType::Q2_K, None, &caps).unwrap();
+    let q2 = layout(TensorType::Q2_K, Values::F32);
+    let c = select(&sizes, q2, None, &caps).unwrap();
     assert_eq!((c.workgroup, c.sg, c.lanes, c.rows), (72, 8, 8, 2));
     let mut wide = caps;
     (wide.subgroups.min, wide.subgroups.max) = (32, 32);
-    let c = select(&sizes, TensorType::Q2_K, None, &wide).unwrap();
+    let c = select(&sizes, q2, None, &wide).unwrap();
     assert_eq!((c.workgroup, c.sg, c.lanes, c.rows), (288, 32, 8, 8));
     let few = Sizes { expert_ffn: 256, ..sizes };
-    let c = select(&few, TensorType::Q2_K, None, &wide).unwrap();
+    let c = select(&few, q2, None, &wide).unwrap();
     assert_eq!((c.lanes, c.shared_lanes, c.rows), (4, 8, 16));
-    assert!(select(&Sizes { expert_ffn: 192, ..sizes }, TensorType::Q2_K, None, &wide).is_err());
+    (wide.subgroups.min, wide.subgroups.max) = (32, 64);
+    let c = select(&sizes, layout(TensorType::Q2_K, Values::F16), None, &wide).unwrap();
+    assert_eq!((c.workgroup, c.sg, c.lanes, c.rows), (288, 32, 8, 16));
+    assert!(select(&Sizes { expert_ffn: 192, ..sizes }, q2, None, &wide).is_err());
 }

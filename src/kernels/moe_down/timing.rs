@@ -7,8 +7,8 @@ use crate::kernels::moe_group::MoeGroup;
 fn kernel(device: &Arc<Device>, layout: Layout, grouped: bool, constants: Constants) -> MoeDown {
     let forms = FORMS.iter().find(|f| f.format == layout.down).unwrap();
     let interface = match (layout.values, grouped) {
-        (Values::F32, false) => &forms.f32,
-        (Values::F32, true) => &forms.f32_plain,
+        (Values::F32 | Values::F16, false) => &forms.f32,
+        (Values::F32 | Values::F16, true) => &forms.f32_plain,
         (Values::I8, false) => &forms.i8,
         (Values::I8, true) => &forms.i8_plain,
     };
@@ -79,7 +79,7 @@ fn the_published_projections_are_timed() {
                 c.grouped,
             );
         };
-        let chosen = select(&sizes, layout.down, None, &caps).unwrap();
+        let chosen = select(&sizes, layout, None, &caps).unwrap();
         report(1, chosen, "<- chosen");
         if caps.compute_units.is_none() {
             continue;
@@ -94,7 +94,7 @@ fn the_published_projections_are_timed() {
         }
         for rows in [2, 4, 8] {
             report(rows, chosen, "");
-            let grouped = select(&sizes, layout.down, Some(rows), &caps).unwrap();
+            let grouped = select(&sizes, layout, Some(rows), &caps).unwrap();
             report(rows, grouped, "with a moe_group, without a moe_sum");
         }
     }

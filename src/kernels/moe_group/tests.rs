@@ -8,6 +8,7 @@ use crate::kernels::expert::{Layout, Values};
 use crate::kernels::moe_down::{MoeDown, MoeDownIo, Output};
 use crate::kernels::moe_gu::{MoeGu, MoeGuIo, table};
 use crate::kernels::mv_q8::{Planes, repack};
+use crate::quant::TensorType;
 use crate::vulkan::Ability;
 
 /// A step whose rows share experts.
@@ -192,7 +193,7 @@ fn compare(gpu: &mut Gpu, problem: &Problem, steered: bool) {
     let io = inputs.down(&entries.slice(), &mid.slice(), Target::Parts(parts.slice()));
     down.record(&mut graph, "down", io);
     graph.level();
-    let sum = MoeSum::new(&device, sizes, layout.down, batch, steered).unwrap();
+    let sum = MoeSum::new(&device, sizes, *layout, batch, steered).unwrap();
     let sigma = inputs.sigma.clone();
     let io = MoeSumIo { control, parts: parts.slice(), sigma, target: out.target() };
     sum.record(&mut graph, "sum", io);
@@ -209,6 +210,10 @@ fn a_grouped_batch_has_the_bits_of_its_rows() {
     for (seed, (gate_up, down, rows, steered)) in (1..).zip(cases) {
         let layout = Layout { gate_up, down, values: Values::F32 };
         compare(&mut gpu, &problem(seed, layout, rows), steered);
+        if gpu.device().caps().has(Ability::Float16) {
+            let layout = Layout { values: Values::F16, ..layout };
+            compare(&mut gpu, &problem(seed, layout, rows), steered);
+        }
         if gpu.device().caps().has(Ability::IntDot) {
             let layout = Layout { values: Values::I8, ..layout };
             compare(&mut gpu, &problem(seed, layout, rows), steered);

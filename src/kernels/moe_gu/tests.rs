@@ -12,6 +12,10 @@ use crate::vulkan::{Ability, lavapipe};
 /// format with minimums sums codes and minimums apart, whose magnitudes are at most some times the weight's.
 const BOUND: f64 = 2e-5;
 
+/// A rounding of activations to f16, eight products and sums in f16 one after the other, and two more: at most eleven
+/// roundings of 2^-11, of which few point the same way.
+const PACKED_BOUND: f64 = 2e-3;
+
 /// One problem on the device.
 struct Problem {
     sizes: Sizes,
@@ -53,7 +57,7 @@ impl Problem {
     fn interface(&self, device: &Device) -> &'static Interface {
         let forms = FORMS.iter().find(|f| f.format == self.layout.gate_up).unwrap();
         match self.layout.values {
-            Values::F32 => &forms.f32,
+            Values::F32 | Values::F16 => &forms.f32,
             Values::I8 if device.caps().has(Ability::IntDot) => &forms.i8,
             Values::I8 => SOFT.iter().find(|i| i.variant.starts_with(forms.i8.variant)).unwrap(),
         }
@@ -64,11 +68,14 @@ impl Problem {
         let device = Arc::clone(gpu.device());
         let mut constants = select(&self.sizes, self.layout, None, device.caps()).unwrap();
         change(&mut constants);
-        let kernel =
-            MoeGu::with(&device, self.layout.gate_up, self.interface(&device), constants).unwrap();
+        let kernel = if self.layout.values == Values::F16 {
+            MoeGu::new(&device, &self.sizes, self.layout, None).unwrap()
+        } else {
+            MoeGu::with(&device, self.layout.gate_up, self.interface(&device), constants).unwrap()
+        };
         let (hidden, order) = (self.sizes.hidden as usize, Order::of(self.layout.gate_up));
         let x = match self.layout.values {
-            Values::F32 => ordered(&self.x, hidden, order),
+            Values::F32 | Values::F16 => ordered(&self.x, hidden, order),
             Values::I8 => as_bytes(&self.x, hidden, order).0,
         };
         let len = self.ids.len() * self.sizes.expert_ffn as usize;
@@ -115,18 +122,19 @@ impl Problem {
         let order = Order::of(self.layout.down);
         // Values and what rounding to bytes may change.
         let mid: Vec<(f32, f32)> = match self.layout.values {
-            Values::F32 => {
+            Values::F32 | Values::F16 => {
                 let values: Vec<f32> = words.iter().map(|&w| f32::from_bits(w)).collect();
                 restored(&values, ffn, order).into_iter().map(|v| (v, 0.0)).collect()
             }
             Values::I8 => from_bytes(words, ffn, order),
         };
         let x = match self.layout.values {
-            Values::F32 => self.x.clone(),
+            Values::F32 | Values::F16 => self.x.clone(),
             Values::I8 => as_bytes(&self.x, hidden, Order::of(self.layout.gate_up)).1,
         };
         let (gate, up) =
             (decoded(self.layout.gate_up, &self.gate), decoded(self.layout.gate_up, &self.up));
+        let bound = if self.layout.values == Values::F16 { PACKED_BOUND } else { BOUND };
         for (slot, (&id, &route)) in self.ids.iter().zip(&self.route).enumerate() {
             let row = slot / self.sizes.used as usize;
             let x: Vec<f64> = x[row * hidden..][..hidden].iter().map(|&v| f64::from(v)).collect();
@@ -138,8 +146,8 @@ impl Problem {
                 let expected = silu * u * f64::from(route);
                 // |silu'| < 1.1; exp and the division add some roundings.
                 let off = f64::from(route)
-                    * (1.1 * BOUND * g_size * (u.abs() + BOUND * u_size)
-                        + silu.abs() * BOUND * u_size);
+                    * (1.1 * bound * g_size * (u.abs() + bound * u_size)
+                        + silu.abs() * bound * u_size);
                 let (found, step) = mid[slot * ffn + i];
                 let (found, off) = (f64::from(found), off + 0.501 * f64::from(step));
                 assert!(
@@ -190,6 +198,42 @@ fn activations_in_bytes() {
         problem.check(&words);
         let one = problem.single(1).run(&mut gpu, |_| {});
         assert!(words[words.len() / 2..] == one, "{}", format.name());
+    }
+}
+
+#[test]
+fn packed_pairs() {
+    let Some(mut gpu) = check::gpu() else { return };
+    if !gpu.device().caps().has(Ability::Float16) {
+        return;
+    }
+    let (format, q2, q8) = (TensorType::IQ2_XXS, TensorType::Q2_K, TensorType::Q8_0);
+    let cases =
+        [(256, 256, 2, q2, 1), (768, 64, 3, q8, 2), (2048, 512, 2, q2, 1), (512, 192, 5, q8, 3)];
+    for (seed, (hidden, expert_ffn, used, down, rows)) in (60..).zip(cases) {
+        let sizes = Sizes { hidden, experts: 5, used, expert_ffn, shared_ffn: 64 };
+        let mut problem = Problem::draw(seed, sizes, format, down, rows);
+        problem.layout.values = Values::F16;
+        let words = problem.run(&mut gpu, |_| {});
+        problem.check(&words);
+        let last = problem.single(rows - 1).run(&mut gpu, |_| {});
+        assert!(words.ends_with(&last), "a row of a batch has the bits of a row alone");
+    }
+}
+
+#[test]
+fn packed_workgroups_follow_the_compute_units() {
+    let sizes = Sizes { hidden: 2048, experts: 256, used: 8, expert_ffn: 512, shared_ffn: 512 };
+    let layout =
+        Layout { gate_up: TensorType::IQ2_XXS, down: TensorType::Q2_K, values: Values::F16 };
+    let mut caps = lavapipe();
+    (caps.subgroups.min, caps.subgroups.max, caps.limits.shared_bytes) = (32, 64, 64 << 10);
+    for (units, subgroups, t) in [(40, 26, 2), (24, 29, 3)] {
+        caps.compute_units = Some(units);
+        let c = packed::select(&sizes, layout, None, &caps).unwrap();
+        assert_eq!((c.workgroup, c.t, c.copies, c.groups()), (subgroups * 32, t, 8, units));
+        let c = packed::select(&sizes, layout, Some(8), &caps).unwrap();
+        assert_eq!((c.workgroup, c.copies, c.groups()), (512, 4, 256));
     }
 }
 

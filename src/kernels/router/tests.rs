@@ -167,7 +167,9 @@ impl Problem {
         let mid = restored(&mid, ffn, Order::Plain);
         // Values and what rounding to bytes may change.
         let x: Vec<(f32, f32)> = match self.values {
-            Values::F32 => restored(&x, hidden, self.order).into_iter().map(|v| (v, 0.0)).collect(),
+            Values::F32 | Values::F16 => {
+                restored(&x, hidden, self.order).into_iter().map(|v| (v, 0.0)).collect()
+            }
             Values::I8 => from_bytes(&left[0], hidden, self.order),
         };
         let shared = decoded(TensorType::Q8_0, &self.shared);
