@@ -222,7 +222,8 @@ pub trait Engine {
     /// unchanged.
     fn begin_sync(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error>;
 
-    /// Evaluates the next slice of the prompt that the session is being brought to.
+    /// Evaluates the next slice of the prompt that the session is being brought to. A device that is lost meanwhile is
+    /// opened again, and the chunk that was open begins again, whoever found out.
     ///
     /// # Errors
     /// When no prompt is under way, when another session is in the middle of a chunk ([`crate::engine::Stage::Open`]), or when

@@ -33,7 +33,7 @@ impl Pipeline {
     /// What the driver says about the compiled program.
     ///
     /// # Errors
-    /// [`Error::Pipeline`] when the device was not opened with [`super::Options::inspect`], or cannot tell.
+    /// [`Error::Pipeline`] when the device was not opened with [`super::Device::inspect`], or cannot tell.
     pub fn executable(&self) -> Result<Executable, Error> {
         let name = self.program().name;
         let fail = |why: &str| Error::Pipeline { name, why: why.to_owned() };

@@ -1,8 +1,8 @@
 //! A chunk of prompt tokens: which kernels run after one another (vulkan.md 2.4).
 //!
 //! Commands are recorded for each layer and size class, with the true number of tokens in the control block, so that a
-//! chunk is submitted in slices of layers. A class larger than the chunk costs the difference in idle workgroups
-//! alone.
+//! chunk is submitted in slices of layers, and of ranges of query rows where the attention of a layer is long. A class
+//! larger than the chunk costs the difference in idle workgroups alone.
 
 mod build;
 mod kernels;

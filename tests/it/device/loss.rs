@@ -137,14 +137,14 @@ fn a_chunk_that_was_open_begins_again() {
         row(engine, a)
     };
     // More often than there are slots: none is left behind.
-    for turn in 0..4 {
+    for (turn, by_a_step) in [false, true, false, true].into_iter().enumerate() {
         to_the_middle(&mut engine);
         engine.pretend_lost_after(&[0]);
-        if turn % 2 == 0 {
+        if by_a_step {
+            engine.decode(&[(b, prompt[turn])]).unwrap();
+        } else {
             let advance = engine.advance_sync(a, &smallest).unwrap();
             assert_eq!((advance.stage, advance.report.evaluated), (Stage::Open, 8));
-        } else {
-            engine.decode(&[(b, prompt[turn])]).unwrap();
         }
         // What is evaluated again has the cuts that it had, and so the bits.
         assert!(to_the_end(&mut engine) == expected, "other bits, turn {turn}");
