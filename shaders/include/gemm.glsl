@@ -52,7 +52,14 @@ const uint HALVES = 2;
 const uint HALVES = 1;
 #endif
 const uint PART_ROWS = HALVES * (BM + BN);
-shared Chunk tiles[PARTS * PART_ROWS * STRIDE];
+const uint TILE_CHUNKS = PARTS * PART_ROWS * STRIDE;
+#ifdef MATRIX
+// Two matrices of sums for each subgroup have place there as well.
+const uint SUM_ROOM = (BM / WM) * (BN / WN) * EDGE * EDGE / 2;
+shared Chunk tiles[TILE_CHUNKS > SUM_ROOM ? TILE_CHUNKS : SUM_ROOM];
+#else
+shared Chunk tiles[TILE_CHUNKS];
+#endif
 
 const uint THREADS = gl_WorkGroupSize.x;
 const uint W_PIECES = BM * BK / 16; // of 16 weights

@@ -58,8 +58,8 @@ pub struct Slice<'a> {
 
 impl Slice<'_> {
     /// The limit while other sessions decode. A step of theirs must not wait for more than 50 ms, and predictions are
-    /// off by a little.
-    pub const BESIDE: Duration = Duration::from_millis(40);
+    /// off by up to a third.
+    pub const BESIDE: Duration = Duration::from_millis(30);
     /// The limit while nobody else wants anything.
     pub const ALONE: Duration = Duration::from_millis(250);
 

@@ -83,9 +83,9 @@ pub(super) fn plan(tokenizer: &Tokenizer, from: &Restarts<'_>, target: &Target<'
         }
         (Some(_), None) => (Start::Empty, 0, Reuse::Cold),
     };
-    let rest = text::rest(tokenizer, prompt, places[reused]);
+    let (rest, own) = text::rest(tokenizer, prompt, places[reused]);
     let tokens = [&live[..reused], &rest].concat();
-    let borders = borders_behind(target.borders, prompt.len(), (reused, tokens.len()), rest.len());
+    let borders = borders_behind(target.borders, prompt.len(), (reused, tokens.len()), own);
     SyncPlan { start, reuse, miss, reused, common, tokens, borders }
 }
 
@@ -95,9 +95,9 @@ fn borders_behind(
     borders: &[Border],
     prompt: usize,
     (reused, total): (usize, usize),
-    rest: usize,
+    own: usize,
 ) -> Vec<Border> {
-    let behind = borders.iter().filter(|b| b.pos <= prompt && prompt - b.pos <= rest);
+    let behind = borders.iter().filter(|b| b.pos <= prompt && prompt - b.pos <= own);
     behind
         .map(|b| Border { pos: total - (prompt - b.pos), ..*b })
         .filter(|b| b.pos > reused)

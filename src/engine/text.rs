@@ -49,18 +49,22 @@ pub(super) fn places(tokenizer: &Tokenizer, live: &[TokenId], prompt: &[TokenId]
     places
 }
 
-/// The tokens of `prompt` behind a place. The text from there to the next marker is tokenized anew where the place is
-/// inside a token.
-pub(super) fn rest(tokenizer: &Tokenizer, prompt: &[TokenId], from: Place) -> Vec<TokenId> {
+/// The tokens of `prompt` behind a place, and how many of them, at the end, are the prompt's own. The text from there
+/// to the next marker is tokenized anew where the place is inside a token.
+pub(super) fn rest(
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+    from: Place,
+) -> (Vec<TokenId>, usize) {
     let rest = &prompt[from.token..];
     if from.bytes == 0 {
-        return rest.to_vec();
+        return (rest.to_vec(), rest.len());
     }
     let run = rest.iter().take_while(|id| !is_indivisible(tokenizer, **id)).count();
     let bytes = tokenizer.decode(&rest[..run]);
     let mut tokens = tokenizer.encode_text(&bytes[from.bytes..]);
     tokens.extend_from_slice(&rest[run..]);
-    tokens
+    (tokens, rest.len() - run)
 }
 
 /// Markers, and tokens without text.
@@ -117,10 +121,11 @@ mod tests {
         let marker = tokenizer.special().im_end;
         let prompt = [TokenId(300), TokenId(65), marker, TokenId(301)];
         let text = |ids: &[TokenId]| tokenizer.decode(ids);
-        let left = rest(&tokenizer, &prompt, Place { token: 0, bytes: 2 });
+        let (left, own) = rest(&tokenizer, &prompt, Place { token: 0, bytes: 2 });
         assert_eq!(text(&left), [b"00)A<|im_end|>".as_slice(), b"(301)"].concat());
-        assert_eq!(left[left.len() - 2..], [marker, TokenId(301)]);
-        assert_eq!(rest(&tokenizer, &prompt, Place { token: 1, bytes: 0 }), prompt[1..]);
-        assert_eq!(rest(&tokenizer, &prompt, Place { token: 4, bytes: 0 }), []);
+        assert_eq!((&left[left.len() - own..], own), (&[marker, TokenId(301)][..], 2));
+        let whole = |token| rest(&tokenizer, &prompt, Place { token, bytes: 0 });
+        assert_eq!(whole(1), (prompt[1..].to_vec(), 3));
+        assert_eq!(whole(4), (Vec::new(), 0));
     }
 }

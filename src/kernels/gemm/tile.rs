@@ -116,6 +116,13 @@ impl Tile {
         u64::from(self.parts * (self.bm + self.bn)) * row
     }
 
+    /// What the sums of matrices need beyond that.
+    fn sum_bytes(&self, path: Path, edge: u32) -> u64 {
+        let units = (self.bm / self.wm) * (self.bn / self.wn);
+        let sums = if path == Path::Matrix { u64::from(units * edge * edge * 8) } else { 0 };
+        sums.saturating_sub(self.shared_bytes(path))
+    }
+
     /// Whether the parts belong together and fit the device.
     pub(in crate::kernels) fn check(
         &self,
@@ -135,13 +142,11 @@ impl Tile {
         if units * lanes != workgroup {
             return Err(format!("{self:?} has {units} units of {lanes} invocations"));
         }
-        if matrix && u64::from(units * edge * edge * 8) > self.shared_bytes(path) {
-            return Err(format!("{self:?} has no room for sums"));
-        }
         if k == 0 || !k.is_multiple_of(bk) {
             return Err(format!("rows of {k} values, expected a multiple of {bk}"));
         }
-        let (shared, limit) = (self.shared_bytes(path) + besides, caps.limits.shared_bytes);
+        let shared = self.shared_bytes(path) + self.sum_bytes(path, edge) + besides;
+        let limit = caps.limits.shared_bytes;
         if shared > u64::from(limit) {
             return Err(format!("{shared} bytes of shared memory, the device allows {limit}"));
         }
