@@ -96,20 +96,17 @@ const bool SHORT = NT > 2;
 // then read 16 bytes beside each other.
 shared vec4 staged[NT * BLOCK / 4];
 
-// The factor of the norm of each row.
-shared float factor[NT];
+// The factor of the norm of each row. Every subgroup makes its own: in the Vulkan memory model one that a single
+// invocation put into shared memory would not have to be seen by the others (Mesa 22.3 takes that at its word).
+float factor[NT];
 
-// A barrier must follow.
 void norm_factors() {
-    for (uint n = gl_SubgroupID; n < NT; n += gl_NumSubgroups) {
+    [[unroll]] for (uint n = 0; n < NT; n++) {
         precise float sum = 0.0;
         for (uint i = gl_SubgroupInvocationID; i < partials; i += SG) {
             sum += squares[n * partials + i];
         }
-        const float all = tree_sum(sum, SG);
-        if (subgroupElect()) {
-            factor[n] = 1.0 / sqrt(all / float(K) + eps);
-        }
+        factor[n] = 1.0 / sqrt(tree_sum(sum, SG) / float(K) + eps);
     }
 }
 
