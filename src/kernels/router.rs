@@ -172,8 +172,9 @@ fn select(
     if !matches!(rows, 1 | 2 | 4 | 8) || rows > sg {
         return Err(format!("batches of {rows} rows"));
     }
-    let most = if rows > 2 { 256 } else { 128 };
-    let workgroup = (8 * sg).clamp(sg, most.max(sg)).min(caps.workgroup_limit(sg));
+    let most = if rows > 2 && sg >= 32 { 256 } else { 128 };
+    let subgroups = if rows > 2 && sg >= 32 { 8 } else { 4 };
+    let workgroup = (subgroups * sg).clamp(sg, most.max(sg)).min(caps.workgroup_limit(sg));
     let round = 16 * sg;
     let whole = sizes.hidden.next_multiple_of(round);
     let staged = if caps.limits.shared_bytes > 40 << 10 { 8192 } else { 4096 };

@@ -344,7 +344,7 @@ fn constants_follow_the_device() {
     let published = Sizes { used: 8, expert_ffn: 512, ..sizes(2048, 256, 512) };
     let caps = lavapipe();
     let c = select(&published, 8, X, &caps).unwrap();
-    assert_eq!((c.workgroup, c.sg, c.block), (64, 8, 512));
+    assert_eq!((c.workgroup, c.sg, c.block), (32, 8, 512));
     assert_eq!(select(&published, 1, X, &caps).unwrap().block, 2048);
     assert!(select(&published, 3, X, &caps).is_err());
     let small = Sizes { hidden: 256, ..published };
