@@ -36,8 +36,7 @@ layout(constant_id = 5) const uint SHARED = 512; // rows of the shared expert, a
 layout(constant_id = 6) const uint BLOCK = 2048; // values of a row staged at a time, a multiple of 16 SG
 layout(constant_id = 7) const uint X_ORDER = 0; // unit order of x
 layout(constant_id = 8) const bool X_I8 = false; // x as bytes
-// Rounds whose weights are under way together. One where there are many rows of the batch: the program is short then,
-// or it outgrows the instruction cache.
+// Rounds whose weights are under way together; one where many rows of the batch take the registers.
 layout(constant_id = 9) const uint AHEAD = 1;
 #ifdef CHOOSE
 layout(constant_id = 10) const uint USED = 8;
@@ -96,8 +95,7 @@ const bool SHORT = NT > 2;
 // then read 16 bytes beside each other.
 shared vec4 staged[NT * BLOCK / 4];
 
-// The factor of the norm of each row. Every subgroup makes its own: in the Vulkan memory model one that a single
-// invocation put into shared memory would not have to be seen by the others (Mesa 22.3 takes that at its word).
+// The factor of the norm of each row. Every subgroup makes its own.
 float factor[NT];
 
 void norm_factors() {

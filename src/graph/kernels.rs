@@ -105,7 +105,7 @@ impl Shared {
             }
         }
         let splits = attention::splits(int(shape.kv_heads), device.caps());
-        let path = attention::Path::choose(&dims.attention, mode, device.caps());
+        let path = attention::path(&dims.attention, mode, device.caps());
         Ok(Self {
             core: RecCore::new(device, dims.heads, dims.inner)?,
             attention: Attention::new(device, dims.attention, splits, path)?,

@@ -14,7 +14,7 @@
 
 use super::control::PAGE_ROWS;
 use super::kv::{HEAD_DIM, HEAD_VALUES, KvPlanes, Side};
-use super::mode::Mode;
+use super::mode::{AttentionPath as Path, Mode};
 use super::registry::Interface;
 use super::rope::{AttentionShape, WORKGROUP, subgroup};
 use crate::vulkan::{Ability, Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
@@ -120,23 +120,9 @@ struct ReduceConstants {
 /// Most splits of a row: beyond that, merging costs more than it gains.
 pub const MAX_SPLITS: u32 = 256;
 
-/// How products are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Path {
-    /// f32 throughout.
-    F32,
-    /// f16 products with f32 sums on matrix units.
-    Matrix,
-}
-
-impl Path {
-    /// The path of a mode on a device.
-    pub fn choose(shape: &AttentionShape, mode: Mode, caps: &Caps) -> Self {
-        match mode {
-            Mode::Fast if select_matrix(shape, caps).is_ok() => Self::Matrix,
-            Mode::Fast | Mode::Exact => Self::F32,
-        }
-    }
+/// The path of a mode on a device.
+pub fn path(shape: &AttentionShape, mode: Mode, caps: &Caps) -> Path {
+    Path::of(mode, select_matrix(shape, caps).is_ok())
 }
 
 /// Keys of a split for a row of `n_kv` keys (the new one included): whole pages, so that short rows have few splits

@@ -10,7 +10,7 @@
 //! submission. Bits of a token do not depend on that, nor on the chunk.
 
 use super::kv::{HEAD_DIM, HEAD_VALUES, KvPlanes};
-use super::mode::Mode;
+use super::mode::{AttentionPath as Path, Mode};
 use super::registry::Interface;
 use super::rope::{AttentionShape, WORKGROUP, subgroup};
 use crate::vulkan::{Ability, Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
@@ -54,28 +54,9 @@ struct Push {
 
 const _: () = assert!(size_of::<Push>() == 12);
 
-/// How products are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Path {
-    /// f32 throughout.
-    F32,
-    /// f16 products with f32 sums on matrix units; queries are f16.
-    Matrix,
-}
-
-impl Path {
-    /// The path of a mode on a device.
-    pub fn choose(shape: &AttentionShape, mode: Mode, caps: &Caps) -> Self {
-        match mode {
-            Mode::Fast if select_matrix(shape, caps).is_ok() => Self::Matrix,
-            Mode::Fast | Mode::Exact => Self::F32,
-        }
-    }
-
-    /// Bytes of a value of the queries.
-    pub fn query_bytes(self) -> u64 {
-        if self == Self::Matrix { 2 } else { 4 }
-    }
+/// The path of a mode on a device.
+pub fn path(shape: &AttentionShape, mode: Mode, caps: &Caps) -> Path {
+    Path::of(mode, select_matrix(shape, caps).is_ok())
 }
 
 /// Specialization constants of [`F32`], in the order of their ids.

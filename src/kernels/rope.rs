@@ -15,8 +15,8 @@
 //! 1/16 is the scale of the scores, 256^(-1/2); as a power of two it rounds nothing, and in f16 it keeps block sums in
 //! range (vulkan.md 3.8).
 
-use super::flash::Path;
 use super::kv::{HEAD_DIM, HEAD_VALUES, KvLayout, KvPlanes};
+use super::mode::AttentionPath as Path;
 use super::registry::Interface;
 use crate::ops::RopeTable;
 use crate::vulkan::{Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};

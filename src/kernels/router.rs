@@ -159,8 +159,8 @@ pub enum Matrix {
 }
 
 /// The constants for a device. A row takes a subgroup; there are few rows, so workgroups are small: four
-/// subgroups of 32, twice as many where each has to bring in many rows of the batch.
-/// Rows of the batch share 16 KiB of shared memory, or 32 where there is plenty: every block costs a wait for memory.
+/// subgroups, twice as many where they are large and each has to bring in many rows of the batch. Rows of the batch
+/// share 16 KiB of shared memory, or 32 where there is plenty: every block costs a wait for memory.
 fn select(
     sizes: &Sizes,
     rows: u32,
@@ -172,8 +172,7 @@ fn select(
     if !matches!(rows, 1 | 2 | 4 | 8) || rows > sg {
         return Err(format!("batches of {rows} rows"));
     }
-    let most = if rows > 2 && sg >= 32 { 256 } else { 128 };
-    let subgroups = if rows > 2 && sg >= 32 { 8 } else { 4 };
+    let (subgroups, most) = if rows > 2 && sg >= 32 { (8, 256) } else { (4, 128) };
     let workgroup = (subgroups * sg).clamp(sg, most.max(sg)).min(caps.workgroup_limit(sg));
     let round = 16 * sg;
     let whole = sizes.hidden.next_multiple_of(round);

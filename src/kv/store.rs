@@ -13,7 +13,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::container::Container;
 use super::digest::Chain;
@@ -29,6 +28,7 @@ use super::scan::{self, ModelKey};
 use super::single;
 use crate::engine::{self, SessionId, StateIo};
 use crate::tokenizer::TokenId;
+use crate::util::clock::unix_seconds;
 use crate::util::hex;
 
 /// How a store is set up.
@@ -60,10 +60,6 @@ impl Config {
             free_bytes: Directory::free_bytes,
         }
     }
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// What the store knows of a session.

@@ -1,6 +1,7 @@
-//! What every layer may use and what knows nothing of models: bytes, files, hex, numbers with units.
+//! What every layer may use and what knows nothing of models: bytes, files, hex, the clock, numbers with units.
 
 pub mod bytes;
+pub mod clock;
 pub mod fs;
 pub mod hex;
 pub mod meminfo;

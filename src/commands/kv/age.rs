@@ -1,12 +1,5 @@
 //! Times as people tell them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Seconds since 1970.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// How long ago a moment was, to about two digits: `now`, `5 min`, `3 h`, `12 d`.
 pub(super) fn ago(now: u64, then: u64) -> String {
     match now.saturating_sub(then) {

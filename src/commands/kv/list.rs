@@ -14,6 +14,7 @@ use crate::commands::{Context, Exit};
 use crate::kv::Described;
 use crate::term::Class;
 use crate::term::width::{terminal_columns, truncate};
+use crate::util::clock::unix_seconds;
 use crate::util::units::{Bytes, grouped};
 
 /// As much of a text as a wide terminal shows.
@@ -52,7 +53,7 @@ pub(super) fn run(args: &KvArgs, found: &Found, context: &Context) -> Result<Exi
     );
     printer.painted(Class::Heading, &heading)?;
     let columns = terminal_columns(context.terminal.columns);
-    let now = age::now();
+    let now = unix_seconds();
     let lines: String = files.iter().map(|file| line(file, now, columns) + "\n").collect();
     printer.data(lines.as_bytes())?;
     let count = grouped(files.len() as u64);

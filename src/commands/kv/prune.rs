@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use super::age;
 use super::places::Found;
 use crate::cli::UsageError;
 use crate::cli::kv::KvArgs;
 use crate::commands::{Context, Exit};
 use crate::kv::{Candidate, Class as Kind, Described, Directory, victims};
 use crate::term::Class;
+use crate::util::clock::unix_seconds;
 use crate::util::units::{Bytes, grouped};
 
 /// One JSON object.
@@ -32,7 +32,7 @@ pub(super) fn run(args: &KvArgs, found: &Found, context: &Context) -> Result<Exi
     }
     let files: Vec<Described> =
         found.files.iter().filter_map(|path| Described::read(path, 0).ok()).collect();
-    let now = age::now();
+    let now = unix_seconds();
     let mut going: Vec<&Described> = if by_rule { Vec::new() } else { files.iter().collect() };
     going.extend(files.iter().filter(|file| is_old(file, args.older_than, now)));
     if args.damaged {

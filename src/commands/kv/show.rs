@@ -12,6 +12,7 @@ use crate::cli::kv::KvArgs;
 use crate::commands::{Context, Exit};
 use crate::kv::Described;
 use crate::term::Class;
+use crate::util::clock::unix_seconds;
 use crate::util::units::{Bytes, grouped};
 
 /// Bytes of text that are shown below the rest.
@@ -47,7 +48,7 @@ pub(super) fn run(args: &KvArgs, found: &Found, context: &Context) -> Result<Exi
 
 fn details(file: &Described) -> String {
     let summary = Summary::of(file);
-    let now = age::now();
+    let now = unix_seconds();
     let mut out = String::new();
     let mut row = |name: &str, text: &str| {
         let _ = writeln!(out, "   {name:<11} {text}");

@@ -102,7 +102,7 @@ impl ChunkKernels {
     ) -> Result<Self, Error> {
         let path = Path::choose(mode, device.caps());
         let table = weights.embedding.storage();
-        let flash = flash::Path::choose(&dims.attention, mode, device.caps());
+        let flash = flash::path(&dims.attention, mode, device.caps());
         let steer = || Steer::new(device, dims.hidden, steer::Rows::Tokens);
         let mut made = Self {
             tokens,

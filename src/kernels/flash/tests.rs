@@ -270,7 +270,7 @@ fn stored_rows_have_the_bits_of_the_cpus_quantisers() {
 /// What decode stores and computes at the end of a prompt is what prefill does.
 #[test]
 fn prefill_and_decode_agree() {
-    use crate::kernels::attention::{self, Attention, AttentionIo, SplitIo, span};
+    use crate::kernels::attention::{Attention, AttentionIo, SplitIo, span};
     let Some(mut gpu) = check::gpu() else { return };
     for (seed, types) in (80..).zip(pairs()) {
         let problem = Problem::draw(seed, shape(16, 2, 64, types), 100, 30, 32);
@@ -280,7 +280,7 @@ fn prefill_and_decode_agree() {
         let before = Problem { row: Row { tokens: 29, ..problem.row }, ..problem };
         let cache = before.run(&mut gpu, Path::F32, &[(0, 29)]).cache;
         let (shape, device) = (before.layer.shape, Arc::clone(gpu.device()));
-        let kernel = Attention::new(&device, shape, 4, attention::Path::F32).unwrap();
+        let kernel = Attention::new(&device, shape, 4, Path::F32).unwrap();
         let mut graph = Graph::new("decode");
         let on_device = cache.upload(&mut gpu, &mut graph);
         let planes = |side| shape.kv.planes(side, &on_device.slice(side), cache.pages);
