@@ -29,6 +29,7 @@ pub mod engine;
 pub mod kv;
 
 pub mod bench;
+pub mod server;
 pub mod tools;
 
 pub mod commands;

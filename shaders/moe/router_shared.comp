@@ -95,16 +95,20 @@ const bool SHORT = NT > 2;
 // then read 16 bytes beside each other.
 shared vec4 staged[NT * BLOCK / 4];
 
-// The factor of the norm of each row. Every subgroup makes its own.
-float factor[NT];
+// The factor of the norm of each row.
+shared float factor[NT];
 
+// Each row by one subgroup; a barrier must follow.
 void norm_factors() {
-    [[unroll]] for (uint n = 0; n < NT; n++) {
+    for (uint n = gl_SubgroupID; n < NT; n += gl_NumSubgroups) {
         precise float sum = 0.0;
         for (uint i = gl_SubgroupInvocationID; i < partials; i += SG) {
             sum += squares[n * partials + i];
         }
-        factor[n] = 1.0 / sqrt(tree_sum(sum, SG) / float(K) + eps);
+        const float all = tree_sum(sum, SG);
+        if (subgroupElect()) {
+            factor[n] = 1.0 / sqrt(all / float(K) + eps);
+        }
     }
 }
 

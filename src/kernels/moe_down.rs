@@ -153,6 +153,7 @@ fn is_packed(layout: Layout) -> bool {
 
 /// The constants for a device: a subgroup for each slot and one for the shared expert, two rows in flight for each
 /// lane; four where a lane converts activations, which they share, unless rows of a batch take the registers.
+/// Independent of the format: every layer leaves as many partial sums as its neighbours.
 pub(super) fn select(
     sizes: &Sizes,
     layout: Layout,
@@ -164,8 +165,9 @@ pub(super) fn select(
         return Err(format!("batches of {rows:?} rows"));
     }
     fits(layout.down, sizes.expert_ffn)?;
-    let sg = caps.subgroup_size(if is_packed(layout) { 32 } else { 64 });
-    let each = if is_packed(layout) && rows.is_none() { 4 } else { 2 };
+    let pairs = layout.values == Values::F16;
+    let sg = caps.subgroup_size(if pairs { 32 } else { 64 });
+    let each = if pairs && rows.is_none() { 4 } else { 2 };
     let subgroups = (sizes.used + 1).min(caps.workgroup_limit(sg) / sg);
     let (lanes, shared_lanes) = (lanes(sizes.expert_ffn, sg), lanes(sizes.shared_ffn, sg));
     let beside = sg / lanes.min(shared_lanes);

@@ -317,5 +317,10 @@ fn constants_follow_the_device() {
     (wide.subgroups.min, wide.subgroups.max) = (32, 64);
     let c = select(&sizes, layout(TensorType::Q2_K, Values::F16), None, &wide).unwrap();
     assert_eq!((c.workgroup, c.sg, c.lanes, c.rows), (288, 32, 8, 16));
+    // Layers of other formats beside it leave as many partial sums.
+    for format in FORMS.map(|f| f.format) {
+        let other = select(&sizes, layout(format, Values::F16), None, &wide).unwrap();
+        assert_eq!(other.rows, c.rows, "{}", format.name());
+    }
     assert!(select(&Sizes { expert_ffn: 192, ..sizes }, q2, None, &wide).is_err());
 }
