@@ -55,7 +55,6 @@ pub enum Waiting {
 
 /// Tokens of a request (server.md 4.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::struct_field_names, reason = "all are counts of tokens")]
 pub struct Usage {
     /// Of the prompt, as it was evaluated.
     pub prompt_tokens: usize,
