@@ -95,21 +95,25 @@ const bool SHORT = NT > 2;
 // then read 16 bytes beside each other.
 shared vec4 staged[NT * BLOCK / 4];
 
-// The factor of the norm of each row.
-shared float factor[NT];
+// Invocation n of every subgroup has the factor of row n's norm: one register, whatever the number of rows.
+float own_factor;
 
-// Each row by one subgroup; a barrier must follow.
 void norm_factors() {
-    for (uint n = gl_SubgroupID; n < NT; n += gl_NumSubgroups) {
+    [[unroll]] for (uint n = 0; n < NT; n++) {
         precise float sum = 0.0;
         for (uint i = gl_SubgroupInvocationID; i < partials; i += SG) {
             sum += squares[n * partials + i];
         }
         const float all = tree_sum(sum, SG);
-        if (subgroupElect()) {
-            factor[n] = 1.0 / sqrt(all / float(K) + eps);
+        if (gl_SubgroupInvocationID == n) {
+            own_factor = 1.0 / sqrt(all / float(K) + eps);
         }
     }
+}
+
+// To be asked for by whole subgroups.
+float factor(const uint n) {
+    return subgroupShuffle(own_factor, n);
 }
 
 bool is_live(const uint n) {
@@ -228,7 +232,7 @@ DOT_Q8(dot_router, 1, router_codes, router_scales)
 // A row's logit; past the last row, the shared gate.
 void store_logit(const float sum[1][NT], const uint row) {
     [[unroll]] for (uint n = 0; n < NT; n++) {
-        const float r = tree_sum(sum[0][n], SG) * factor[n];
+        const float r = tree_sum(sum[0][n], SG) * factor(n);
         if (gl_SubgroupInvocationID == n && is_live(n)) {
             if (row < EXPERTS) {
                 logits[n * EXPERTS + row] = r;
@@ -264,23 +268,23 @@ void shared_pairs(const uint group) {
     dot_pair(sum, 2 * min(pair, SHARED - 1));
     const uint place = unit_place_of_value(pair, SHARED / 64, ORDER_PLAIN);
     [[unroll]] for (uint n = 0; n < NT; n++) {
-        const float g = tree_sum(sum[0][n], SG) * factor[n];
-        const float u = tree_sum(sum[1][n], SG) * factor[n];
+        const float g = tree_sum(sum[0][n], SG) * factor(n);
+        const float u = tree_sum(sum[1][n], SG) * factor(n);
         if (gl_SubgroupInvocationID == n && pair < SHARED && is_live(n)) {
             mid[n * SHARED + place] = silu(g) * u;
         }
     }
 }
 
-vec4 normalised(const uint n, const uint at) {
-    return h[n * (K / 4) + at] * weight[at] * factor[n];
+vec4 normalised(const uint n, const float scale, const uint at) {
+    return h[n * (K / 4) + at] * weight[at] * scale;
 }
 
 // Sixteen values of a normalised row as bytes.
-void store_x_i8(const uint n, const uint sixteen) {
+void store_x_i8(const uint n, const float scale, const uint sixteen) {
     vec4 v[4];
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        v[i] = normalised(n, sixteen * 4 + i);
+        v[i] = normalised(n, scale, sixteen * 4 + i);
     }
     float d;
     const uvec4 codes = quantize16(v, d);
@@ -294,13 +298,14 @@ void store_x(const uint group) {
     const uint first = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     const uint step = (gl_NumWorkGroups.x - router_groups) * gl_WorkGroupSize.x;
     [[unroll]] for (uint n = 0; n < NT; n++) {
+        const float scale = factor(n);
         if (is_live(n)) {
             for (uint i = first; i < K / (X_I8 ? 16 : 4); i += step) {
                 if (X_I8) {
-                    store_x_i8(n, i);
+                    store_x_i8(n, scale, i);
                 } else {
                     const uint at = unit_place(i, K / 64, X_ORDER);
-                    x[n * (K / 4) + at] = floatBitsToUint(normalised(n, i));
+                    x[n * (K / 4) + at] = floatBitsToUint(normalised(n, scale, i));
                 }
             }
         }
