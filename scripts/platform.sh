@@ -67,6 +67,15 @@ cpu_vulkan_driver() {
     done
 }
 
+has_amd_vulkan_driver() { [ -n "$(amd_vulkan_driver)" ]; }
+
+# The manifest of Mesa's driver for AMD.
+amd_vulkan_driver() {
+    for file in "$SYSTEM_ROOT"/usr/share/vulkan/icd.d/radeon_icd*.json; do
+        if [ -e "$file" ]; then echo "$file" && return; fi
+    done
+}
+
 has_validation_layer() {
     for dir in usr/share usr/local/share etc; do
         [ ! -e "$SYSTEM_ROOT/$dir/vulkan/explicit_layer.d/VkLayer_khronos_validation.json" ] || return 0
@@ -82,6 +91,7 @@ is_present() {
     vulkan-loader) has_vulkan_loader ;;
     vulkan-driver) has_vulkan_driver ;;
     cpu-vulkan-driver) has_cpu_vulkan_driver ;;
+    amd-vulkan-driver) has_amd_vulkan_driver ;;
     validation-layer) has_validation_layer ;;
     *) have "$1" ;;
     esac
@@ -128,7 +138,7 @@ package_of() {
     debian:cxx) echo g++ ;;
     debian:ninja) echo ninja-build ;;
     debian:vulkan-loader) echo libvulkan1 ;;
-    debian:vulkan-driver | debian:cpu-vulkan-driver) echo mesa-vulkan-drivers ;;
+    debian:vulkan-driver | debian:cpu-vulkan-driver | debian:amd-vulkan-driver) echo mesa-vulkan-drivers ;;
     debian:validation-layer) echo vulkan-validationlayers ;;
     debian:curl | fedora:curl | arch:curl) echo curl ca-certificates ;;
     debian:spirv-val | fedora:spirv-val | arch:spirv-val) echo spirv-tools ;;
@@ -136,13 +146,14 @@ package_of() {
     fedora:cxx) echo gcc-c++ ;;
     fedora:ninja) echo ninja-build ;;
     fedora:vulkan-loader) echo vulkan-loader ;;
-    fedora:vulkan-driver | fedora:cpu-vulkan-driver) echo mesa-vulkan-drivers ;;
+    fedora:vulkan-driver | fedora:cpu-vulkan-driver | fedora:amd-vulkan-driver) echo mesa-vulkan-drivers ;;
     fedora:validation-layer) echo vulkan-validation-layers ;;
     arch:cc | arch:cxx) echo gcc ;;
     arch:python3) echo python ;;
     arch:vulkan-loader) echo vulkan-icd-loader ;;
     arch:vulkan-driver) arch_driver ;;
     arch:cpu-vulkan-driver) echo vulkan-swrast ;;
+    arch:amd-vulkan-driver) echo vulkan-radeon ;;
     arch:validation-layer) echo vulkan-validation-layers ;;
     *) echo "$2" ;;
     esac

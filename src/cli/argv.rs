@@ -128,8 +128,11 @@ impl Walk<'_> {
     }
 
     fn long_takes_value(&self, long: &str) -> bool {
-        let mut known = self.current.get_arguments();
-        known.find(|a| a.get_long() == Some(long)).is_some_and(takes_next)
+        let is_named = |arg: &&clap::Arg| {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long() == Some(long) || aliases.contains(&long)
+        };
+        self.current.get_arguments().find(is_named).is_some_and(takes_next)
     }
 
     /// `-vc 4096` and `-vc4096`: the first letter that takes a value takes what follows it.
@@ -178,6 +181,7 @@ mod tests {
         check("run -vp -sys -q", "run -vp -sys -q");
         check("run -pX -sys Y", "run -pX --system Y");
         check("run -- -sys", "run -- -sys");
+        check("bench --tokens -sys -sys Y", "bench --tokens -sys --system Y");
         check("--color -p run", "--color -p run");
     }
 

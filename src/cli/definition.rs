@@ -5,12 +5,14 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use super::argv;
+use super::bench::BenchArgs;
 use super::completions::CompletionsArgs;
 use super::devices::DevicesArgs;
 use super::doctor::DoctorArgs;
 use super::error::{self, UsageError};
 use super::help::HelpRequest;
 use super::inspect::InspectArgs;
+use super::kv::KvArgs;
 use super::man::ManArgs;
 use super::run::RunArgs;
 use super::values::ColorChoice;
@@ -33,8 +35,12 @@ pub mod heading {
     pub const STEERING: &str = "Steering";
     /// What `run` does instead of answering.
     pub const DIAGNOSTICS: &str = "Diagnostics";
+    /// Flags of `bench`.
+    pub const BENCHMARK: &str = "Benchmark";
     /// Flags of `inspect`.
     pub const INSPECT: &str = "Inspect";
+    /// Flags of `kv`.
+    pub const KV: &str = "Saved sessions";
     /// Flags of `devices`.
     pub const DEVICES: &str = "Devices";
     /// Flags of `doctor`.
@@ -104,8 +110,16 @@ pub enum Command {
     ///
     /// The prompt comes from -p, --prompt-file or stdin; the answer goes to stdout.
     Run(Box<RunArgs>),
+    /// Measure prefill and decode speed at growing context.
+    ///
+    /// Rates are those at each length, not averages: only its new tokens are processed.
+    Bench(Box<BenchArgs>),
     /// Show what a model file holds and needs.
     Inspect(InspectArgs),
+    /// List, show, verify or delete saved sessions.
+    ///
+    /// Needs no model. Files of other models and other programs are shown, too.
+    Kv(KvArgs),
     /// List the Vulkan devices and what they can do.
     Devices(DevicesArgs),
     /// Check this machine and the model; say what to do.

@@ -20,7 +20,7 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 14] = [
+pub const VARIABLES: [Variable; 17] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
@@ -28,9 +28,17 @@ pub const VARIABLES: [Variable; 14] = [
         effect: "prompt tokens in a chunk on the CPU, when --prefill-chunk is not given",
     },
     Variable {
+        name: "Q36_VK_SESSION_BATCH",
+        effect: "0 makes sessions on a GPU decode one after the other instead of together",
+    },
+    Variable {
         name: "Q36_LOCK_FILE",
         effect: "lock that keeps a second model off this machine, instead of q36.lock in \
                  XDG_RUNTIME_DIR or /tmp",
+    },
+    Variable {
+        name: "Q36_HOME",
+        effect: "saved sessions are in kvcache below it, instead of ~/.q36",
     },
     Variable { name: "Q36_DEBUG", effect: "developer switches, a list of NAME or NAME=VALUE" },
     Variable { name: "Q36_GGUF_DIR", effect: "where download_model.sh puts files" },
@@ -39,7 +47,11 @@ pub const VARIABLES: [Variable; 14] = [
     Variable { name: "CLICOLOR_FORCE", effect: "colours into files and pipes too, unless 0" },
     Variable { name: "COLUMNS", effect: "width of the terminal" },
     Variable { name: "TERM", effect: "no colours when it is dumb" },
-    Variable { name: "HOME", effect: "where XDG_DATA_HOME is when that is not set" },
+    Variable {
+        name: "HOME",
+        effect: "where Q36_HOME, XDG_DATA_HOME and XDG_CACHE_HOME are when not set",
+    },
+    Variable { name: "XDG_CACHE_HOME", effect: "compiled GPU programs are kept in q36 below it" },
     Variable { name: "XDG_DATA_HOME", effect: "models are searched in q36/gguf below it" },
     Variable { name: "XDG_RUNTIME_DIR", effect: "the lock is here when Q36_LOCK_FILE is not set" },
 ];
@@ -92,14 +104,20 @@ pub struct Environment {
     pub threads: Option<u32>,
     /// `Q36_CPU_PREFILL_CHUNK`.
     pub cpu_prefill_chunk: Option<u32>,
+    /// `Q36_VK_SESSION_BATCH` is `0`.
+    pub one_by_one: bool,
     /// `Q36_LOCK_FILE`.
     pub lock_file: Option<PathBuf>,
+    /// `Q36_HOME`, or its place in `HOME`.
+    pub home: Option<PathBuf>,
     /// `Q36_DEBUG`.
     pub debug: DebugSwitches,
     /// `XDG_RUNTIME_DIR`.
     pub runtime_dir: Option<PathBuf>,
     /// `XDG_DATA_HOME`, or its place below `HOME`.
     pub data_home: Option<PathBuf>,
+    /// The program's own folder in `XDG_CACHE_HOME`, or in its place below `HOME`.
+    pub cache_dir: Option<PathBuf>,
 }
 
 impl Environment {
@@ -123,11 +141,16 @@ impl Environment {
             model: path("Q36_MODEL"),
             threads: count("Q36_THREADS")?,
             cpu_prefill_chunk: count("Q36_CPU_PREFILL_CHUNK")?,
+            one_by_one: set("Q36_VK_SESSION_BATCH").is_some_and(|value| value == "0"),
             lock_file: path("Q36_LOCK_FILE"),
+            home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             data_home: directory("XDG_DATA_HOME")
                 .or_else(|| directory("HOME").map(|home| home.join(".local/share"))),
+            cache_dir: directory("XDG_CACHE_HOME")
+                .or_else(|| directory("HOME").map(|home| home.join(".cache")))
+                .map(|caches| caches.join("q36")),
         })
     }
 }
@@ -166,6 +189,13 @@ mod tests {
         assert_eq!(err.hint, "expected a whole number from 1 to 2147483647");
         assert_eq!(read(&[("Q36_THREADS", "")]).unwrap().threads, None);
         assert_eq!(read(&[("Q36_THREADS", "8")]).unwrap().threads, Some(8));
+    }
+
+    #[test]
+    fn only_a_zero_switches_batches_off() {
+        let is_off = |value| read(&[("Q36_VK_SESSION_BATCH", value)]).unwrap().one_by_one;
+        assert!(is_off("0") && !is_off("1") && !is_off(""));
+        assert!(!read(&[]).unwrap().one_by_one);
     }
 
     #[test]

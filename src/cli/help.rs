@@ -7,7 +7,7 @@ use super::debug;
 use super::definition::{self, heading};
 use super::environment::VARIABLES;
 use super::error::{self, UsageError};
-use super::topics::{Content, RUNTIME, TOPICS, Topic};
+use super::topics::{BENCHMARK, Content, RUNTIME, TOPICS, Topic};
 
 /// Column where the explanation of an option begins.
 const TEXT_COLUMN: usize = 30;
@@ -119,7 +119,9 @@ impl Page {
         self.introduction(command);
         let is_rarely_needed = |title: &str| {
             let is_topic = |topic: &Topic| match topic.content {
-                Content::Headings(headings) => headings != RUNTIME && headings.contains(&title),
+                Content::Headings(headings) => {
+                    ![RUNTIME, BENCHMARK].contains(&headings) && headings.contains(&title)
+                }
                 Content::All | Content::Environment => false,
             };
             TOPICS.iter().any(is_topic)
@@ -217,6 +219,11 @@ impl Page {
     /// An option and its explanation, broken between words.
     fn entry(&mut self, option: &str, explanation: &str) {
         let mut line = format!("  {option}");
+        while let Some(at) = alternative_beyond(&line, self.columns) {
+            let rest = line.split_off(at);
+            self.lines.push(Line::Text(line));
+            line = format!("    {rest}");
+        }
         if line.chars().count() + 2 > TEXT_COLUMN {
             self.lines.push(Line::Text(std::mem::take(&mut line)));
         }
@@ -235,6 +242,15 @@ impl Page {
         }
         self.lines.push(Line::Text(line));
     }
+}
+
+/// Where to break a line that is longer than `columns`: in front of the last `|` that still fits.
+fn alternative_beyond(line: &str, columns: usize) -> Option<usize> {
+    if line.len() <= columns {
+        return None;
+    }
+    // A break inside the indentation would not shorten the line.
+    line.get(..columns)?.rfind('|').filter(|at| *at > 4)
 }
 
 /// `q36 inspect [OPTIONS] [FILE]`

@@ -10,6 +10,7 @@ mod definition;
 mod error;
 mod topics;
 
+pub mod bench;
 pub mod completions;
 pub mod debug;
 pub mod devices;
@@ -18,6 +19,8 @@ pub mod engine;
 pub mod environment;
 pub mod help;
 pub mod inspect;
+pub mod kv;
+pub mod kv_disk;
 pub mod man;
 pub mod run;
 pub mod sampling;

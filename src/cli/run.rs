@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::engine::EngineArgs;
 use super::error::UsageError;
 use super::heading;
+use super::kv_disk::KvDiskArgs;
 use super::sampling::SamplingArgs;
 use super::steering::SteeringArgs;
 use super::values::{self, ShowThinking};
@@ -43,6 +44,10 @@ pub struct RunArgs {
     /// Directional steering.
     #[command(flatten)]
     pub steering: SteeringArgs,
+
+    /// Saved states of prompts.
+    #[command(flatten)]
+    pub kv_disk: KvDiskArgs,
 
     /// Diagnostics instead of an answer.
     #[command(flatten)]

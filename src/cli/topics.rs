@@ -25,8 +25,11 @@ pub(super) enum Content {
 pub(super) const RUNTIME: &[&str] =
     &[heading::MODEL, heading::CONTEXT, heading::STREAMING, heading::SPECULATION];
 
+/// A subcommand's own flags that are a topic too; part of its default page.
+pub(super) const BENCHMARK: &[&str] = &[heading::BENCHMARK];
+
 /// Every topic, in the order help lists them.
-pub(super) const TOPICS: [Topic; 6] = [
+pub(super) const TOPICS: [Topic; 7] = [
     Topic {
         name: "runtime",
         about: "model, backend, context, streaming, speculation",
@@ -46,6 +49,11 @@ pub(super) const TOPICS: [Topic; 6] = [
         name: "diagnostics",
         about: "dumps, scores and checks instead of an answer",
         content: Content::Headings(&[heading::DIAGNOSTICS]),
+    },
+    Topic {
+        name: "benchmark",
+        about: "what is measured, how often, and what it is compared with",
+        content: Content::Headings(BENCHMARK),
     },
     Topic { name: "env", about: "environment variables", content: Content::Environment },
     Topic { name: "all", about: "every flag", content: Content::All },

@@ -46,9 +46,29 @@ pub fn non_negative(text: &str) -> Result<u32, ValueError> {
     whole(text, 0, MAX_COUNT)
 }
 
+/// A time span: a number and one of s, m, h, d, w. In seconds.
+pub fn age(text: &str) -> Result<u64, ValueError> {
+    const UNITS: [(char, u64); 5] =
+        [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
+    let unit = UNITS.iter().find(|(unit, _)| text.ends_with(*unit));
+    unit.and_then(|(unit, seconds)| digits(text.strip_suffix(*unit)?)?.checked_mul(*seconds))
+        .ok_or_else(|| ValueError::new("a number and s, m, h, d or w, such as 30d"))
+}
+
 /// A percentage from 1 to 100.
 pub fn percent(text: &str) -> Result<u8, ValueError> {
     whole(text, 1, 100).map(|n| u8::try_from(n).expect("at most 100"))
+}
+
+/// A number of layers, of the published model's 40.
+pub fn layers(text: &str) -> Result<u32, ValueError> {
+    whole(text, 1, 40)
+}
+
+/// A finite factor of at least 1. Kept in f64: it multiplies counts that are then rounded up.
+pub fn factor(text: &str) -> Result<f64, ValueError> {
+    let number = text.parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 1.0);
+    number.ok_or_else(|| ValueError::new("a number of at least 1"))
 }
 
 /// A sampling seed: any u64 but 0, which internally means "pick from the clock".
@@ -222,6 +242,16 @@ mod tests {
             assert!(unit(bad).is_err(), "{bad:?}");
         }
         assert_eq!(unit("2").unwrap_err().to_string(), "expected a number from 0 to 1");
+    }
+
+    #[test]
+    fn layers_and_factors() {
+        assert_eq!((layers("1"), layers("40")), (Ok(1), Ok(40)));
+        assert!(layers("0").is_err() && layers("41").is_err());
+        assert_eq!((factor("1"), factor("1.1")), (Ok(1.0), Ok(1.1)));
+        for bad in ["0.99", "-2", "nan", "inf", "", "2x"] {
+            assert!(factor(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::engine::default_threads;
+use crate::util::meminfo::kibibytes;
 use crate::util::units::Bytes;
 
 /// PCI vendor of AMD GPUs.
@@ -88,11 +89,6 @@ impl Machine {
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let is_named = |line: &&str| line.split(':').next().is_some_and(|key| key.trim() == name);
     text.lines().find(is_named)?.split_once(':').map(|(_, value)| value.trim())
-}
-
-fn kibibytes(meminfo: &str, name: &str) -> Option<Bytes> {
-    let kib = field(meminfo, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?;
-    kib.checked_mul(1024).map(Bytes)
 }
 
 /// Cards of the amdgpu driver, in the order of their names.

@@ -1,6 +1,8 @@
 //! Arguments to configuration to call: one entry function for each subcommand, and the exit codes.
 
+mod bench;
 mod completions;
+mod config;
 mod devices;
 mod doctor;
 mod failure;
@@ -11,10 +13,14 @@ mod gpu;
 mod gpu;
 mod help;
 mod inspect;
+mod kv;
 mod machine;
 mod man;
 pub mod paths;
+mod profile;
+mod progress;
 mod run;
+mod switches;
 mod unsupported;
 mod values;
 mod version;
@@ -23,13 +29,11 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use crate::cli::debug::DebugSwitches;
 use crate::cli::environment::{Environment, TerminalEnvironment};
 use crate::cli::values::ColorChoice;
 use crate::cli::{self, Cli, Command, Global, HelpRequest, Stop, UsageError};
-use crate::quant::{Isa, select_isa};
 use crate::term::printer::Options;
 use crate::term::{Printer, color};
 
@@ -107,14 +111,19 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
         return Err(UsageError::program("no command given").hint("see q36 --help").into());
     };
     let environment = Environment::read(|name| env::var_os(name))?;
-    apply(&environment.debug)?;
+    switches::apply(&environment.debug)?;
     let context = Context { printer: printer.clone(), environment, terminal };
     match command {
         Command::Run(args) => {
-            unsupported::check(&args, printer)?;
+            unsupported::check(&args.engine, printer)?;
             run::run(&args, &context)
         }
+        Command::Bench(args) => {
+            unsupported::check(&args.engine, printer)?;
+            bench::run(&args, &context)
+        }
         Command::Inspect(args) => inspect::run(&args, &context),
+        Command::Kv(args) => kv::run(&args, &context),
         Command::Devices(args) => devices::run(&args, &context),
         Command::Doctor(args) => doctor::run(&args, &context),
         Command::Completions(args) => completions::run(&args, printer),
@@ -122,28 +131,5 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
         Command::Help { command, topic } => {
             help::run(&HelpRequest { command, topic }, printer, terminal)
         }
-    }
-}
-
-/// Sets what a debug switch sets for the whole process.
-fn apply(debug: &DebugSwitches) -> Result<()> {
-    let Some(name) = debug.isa else { return Ok(()) };
-    let known = Isa::ALL.into_iter().find(|isa| isa.name() == name);
-    if known.is_some_and(select_isa) {
-        return Ok(());
-    }
-    let available = Isa::available().map(Isa::name).collect::<Vec<_>>().join(", ");
-    bail!("Q36_DEBUG: this machine has no {name}\nhint: it has {available}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::debug;
-
-    #[test]
-    fn the_switch_names_every_instruction_set() {
-        let names = Isa::ALL.map(Isa::name).join("|");
-        assert!(debug::switches().any(|(spelling, _)| spelling == format!("isa={names}")));
     }
 }

@@ -1,4 +1,4 @@
-//! Flags that parse and need a backend that does not exist yet.
+//! Flags that parse and need what does not exist yet.
 //!
 //! A flag that asks for something this build cannot do is refused; one that merely has nothing to
 //! act on gets a warning. Which is which is a pure function of the flags.
@@ -6,7 +6,6 @@
 use anyhow::{Result, bail};
 
 use crate::cli::engine::EngineArgs;
-use crate::cli::run::RunArgs;
 use crate::cli::values::Backend;
 use crate::term::Printer;
 
@@ -19,12 +18,10 @@ enum Notice {
     NoEffect(String),
 }
 
-const NO_VULKAN: &str = "the Vulkan engine, which this build does not have yet";
-
 /// Prints warnings, and fails at the first flag that cannot be honoured.
-pub(super) fn check(args: &RunArgs, printer: &Printer) -> Result<()> {
+pub(super) fn check(args: &EngineArgs, printer: &Printer) -> Result<()> {
     let mut refused = None;
-    for notice in engine(&args.engine) {
+    for notice in notices(args) {
         match notice {
             Notice::NoEffect(text) => printer.warning(&text),
             Notice::Refusal(text) => refused = refused.or(Some(text)),
@@ -36,36 +33,28 @@ pub(super) fn check(args: &RunArgs, printer: &Printer) -> Result<()> {
     }
 }
 
-fn needs_vulkan(flag: &str) -> Notice {
-    Notice::Refusal(format!("{flag} needs {NO_VULKAN}"))
+fn not_yet(flag: &str) -> Notice {
+    Notice::Refusal(format!("{flag} does not work in this version yet"))
 }
 
-fn only_with_vulkan(flag: &str) -> Notice {
-    Notice::Refusal(format!("{flag} works only with --vulkan, and needs {NO_VULKAN}"))
-}
-
-fn engine(args: &EngineArgs) -> Vec<Notice> {
+fn notices(args: &EngineArgs) -> Vec<Notice> {
     let mut notices = Vec::new();
-    if args.backend() == Backend::Vulkan {
-        notices.push(Notice::Refusal(format!(
-            "--vulkan needs {NO_VULKAN}\nhint: without it, or with --cpu, the processor computes"
-        )));
-    }
     if args.streaming.is_on() {
-        notices.push(only_with_vulkan("--ssd-streaming"));
+        notices.push(not_yet("--ssd-streaming"));
     }
     if args.mtp.mtp.is_some() {
-        notices.push(only_with_vulkan("--mtp"));
+        notices.push(not_yet("--mtp"));
     }
     if args.streaming.simulate_used_memory.is_some() {
-        notices.push(needs_vulkan("--simulate-used-memory"));
+        notices.push(not_yet("--simulate-used-memory"));
     }
     for flag in args.streaming.without_effect() {
         notices.push(Notice::NoEffect(format!("{flag} has no effect without --ssd-streaming")));
     }
-    let on_cpu = [(args.device.is_some(), "--device"), (args.profile.is_some(), "--profile")];
-    for (_, flag) in on_cpu.iter().filter(|(is_given, _)| *is_given) {
-        notices.push(Notice::NoEffect(format!("{flag} has no effect on the CPU")));
+    let of_gpu = [(args.device.is_some(), "--device"), (args.profile.is_some(), "--profile")];
+    let on_cpu = args.backend() == Backend::Cpu;
+    for (_, flag) in of_gpu.iter().filter(|(is_given, _)| *is_given && on_cpu) {
+        notices.push(Notice::NoEffect(format!("{flag} has no effect with --cpu")));
     }
     let of_mtp = [
         (args.mtp.mtp_draft.is_some(), "--mtp-draft"),

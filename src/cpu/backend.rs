@@ -5,9 +5,9 @@ use super::kv::{Kv, check_type};
 use super::linear::Precision;
 use super::pool::Pool;
 use super::scratch::Scratch;
-use super::slots::{SlotId, Slots};
+use super::slots::Slots;
 use super::{Error, recurrent};
-use crate::model::{Mixer, Model};
+use crate::model::{Mixer, Model, SlotId};
 use crate::ops::{RopeTable, Steering};
 use crate::quant::TensorType;
 use std::sync::Arc;
@@ -126,6 +126,15 @@ impl Backend {
         layer: (&[f32], &[f32]),
     ) -> Result<(), Error> {
         self.slots.write(slot, index, pos, layer)
+    }
+
+    /// One recurrent layer of a slot, to write.
+    pub(super) fn slot_layer(
+        &mut self,
+        slot: SlotId,
+        index: usize,
+    ) -> Result<&mut super::slots::LayerState, Error> {
+        self.slots.layer_mut(slot, index)
     }
 
     /// The logits of the last step: as many rows of the vocabulary as it asked for.

@@ -3,9 +3,9 @@
 use super::kv::Kv;
 use super::linear::{Job, Precision, Rows, multiply};
 use super::scratch::Scratch;
-use super::slots::{LayerState, SlotId};
+use super::slots::LayerState;
 use super::{Error, attention, ffn, recurrent};
-use crate::model::{Experts, Matrix, Mixer, Model, Shape, Vector};
+use crate::model::{Experts, Matrix, Mixer, Model, Shape, SlotId, Vector};
 use crate::ops::{self, RopeTable, Steering};
 use crate::quant;
 use rayon::prelude::*;

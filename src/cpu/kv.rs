@@ -48,6 +48,11 @@ impl Rows {
     fn slice(&self, rows: Range<usize>) -> &[u8] {
         &self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes]
     }
+
+    /// Sets the bytes of some rows.
+    pub(super) fn put(&mut self, rows: Range<usize>, bytes: &[u8]) {
+        self.bytes[rows.start * self.row_bytes..rows.end * self.row_bytes].copy_from_slice(bytes);
+    }
 }
 
 /// One session's K and V rows of every full-attention layer.

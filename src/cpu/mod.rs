@@ -26,10 +26,10 @@ mod recurrent;
 
 mod backend;
 mod forward;
+mod state;
 
 pub use backend::{Backend, Options};
 pub use error::Error;
 pub use forward::{Logits, Step, Tap};
 pub use kv::Kv;
 pub use scratch::{DEFAULT_CHUNK_TOKENS, scratch_bytes};
-pub use slots::SlotId;

@@ -5,11 +5,7 @@
 //! before 0 are zero. All f32; memory is mapped when first written.
 
 use super::Error;
-use crate::model::Shape;
-
-/// Number of a slot in the backend's arena.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SlotId(pub u32);
+use crate::model::{Shape, SlotId};
 
 /// One recurrent layer's part of a slot.
 #[derive(Debug)]
@@ -98,6 +94,14 @@ impl Slots {
             &layer.conv[place * channels..][..channels]
         };
         Ok(((1..self.taps).rev().map(row).collect(), &layer.state))
+    }
+
+    /// One recurrent layer of a slot, to write.
+    pub(super) fn layer_mut(&mut self, id: SlotId, index: usize) -> Result<&mut LayerState, Error> {
+        let place = self.place(id)?;
+        let slot = &mut self.slots[place];
+        slot.dirty = true;
+        Ok(&mut slot.layers[index])
     }
 
     /// Sets what [`Slots::read`] gives, the rows one after the other.

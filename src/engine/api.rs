@@ -5,11 +5,17 @@
 //! run on a scripted engine that needs no model.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
 
 use crate::engine::Error;
+use crate::engine::report::{Advance, Slice, SyncReport, Target};
+use crate::engine::sample::{DrawRules, Sampler, SamplerParams};
 use crate::model::memory::Plan;
 use crate::quant::TensorType;
 use crate::tokenizer::{TokenId, Tokenizer};
+use crate::util::units::Bytes;
 
 /// Names a session of one engine; never reused by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +51,8 @@ pub struct Info {
     pub model: PathBuf,
     /// What computes.
     pub backend: BackendKind,
+    /// The Vulkan device and its driver, when one computes.
+    pub device: Option<String>,
     /// Positions a session can hold.
     pub ctx_tokens: usize,
     /// Prompt tokens evaluated at once.
@@ -61,6 +69,71 @@ pub struct Info {
     pub vocab: usize,
     /// Memory by purpose.
     pub plan: Plan,
+    /// What the device can give, when one computes.
+    pub device_usable: Option<Bytes>,
+}
+
+/// How the weights of a device were loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// Where the copied weights came from, in words that follow a rate.
+    pub how: &'static str,
+    /// Bytes of all weights.
+    pub bytes: u64,
+    /// Those of them that were left in the mapped file.
+    pub in_place: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+}
+
+/// What a device spent its time on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Profile {
+    /// Kinds of work, in the order they are reported in.
+    pub phases: Vec<Phase>,
+}
+
+/// One kind of work. Sums are over all its runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Phase {
+    /// `prefill` or `decode`.
+    pub name: &'static str,
+    /// Chunks or steps that were run.
+    pub runs: usize,
+    /// Nanoseconds from submitting the runs to having their results.
+    pub wall_ns: f64,
+    /// Barriers between dispatches, as recorded without a profile.
+    pub barriers: usize,
+    /// What was dispatched.
+    pub kernels: Vec<KernelTime>,
+}
+
+/// The dispatches of one label. Sums are over all of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KernelTime {
+    /// What it is for.
+    pub label: String,
+    /// The program that ran.
+    pub program: &'static str,
+    /// Dispatches.
+    pub count: usize,
+    /// Nanoseconds.
+    pub ns: f64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Floating-point operations.
+    pub flops: u64,
+}
+
+/// How tokens were drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Draws {
+    /// From the candidates that a device found.
+    pub short: u64,
+    /// From whole rows of logits that had to be brought from a device, because its candidates did not decide.
+    pub fetched: u64,
+    /// From rows of logits that were here anyway.
+    pub whole: u64,
 }
 
 /// Hears how a prompt gets on, and may stop it.
@@ -68,7 +141,7 @@ pub trait SyncControl: Sync {
     /// `done` of `total` tokens that had to be evaluated are; called first with 0 and last with
     /// `total`, and never when there is nothing to do.
     fn progress(&mut self, done: usize, total: usize);
-    /// Asked between layers: whether to stop at the last committed chunk.
+    /// Asked between layers or slices: whether to stop at the last committed chunk.
     fn cancelled(&self) -> bool;
 }
 
@@ -81,44 +154,6 @@ impl SyncControl for Unattended {
     fn cancelled(&self) -> bool {
         false
     }
-}
-
-/// Where the reused prefix came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reuse {
-    /// The session stood at a prefix of the prompt and was extended.
-    Live,
-    /// The session was rewound to a remembered position.
-    Snapshot,
-    /// Nothing fitted: evaluated from the first token.
-    Cold,
-}
-
-/// Why a session that held tokens could not simply be extended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Miss {
-    /// The prompt differs from the session at this index.
-    Mismatch {
-        /// Index of the first differing token.
-        at: usize,
-    },
-    /// The prompt ends before the session does; a recurrent state cannot be cut.
-    ShorterPrompt,
-}
-
-/// What [`Engine::sync`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SyncReport {
-    /// Where the reused prefix came from.
-    pub reuse: Reuse,
-    /// Why the live state was not extended, when it held tokens.
-    pub miss: Option<Miss>,
-    /// Tokens that needed no evaluation.
-    pub reused: usize,
-    /// Tokens evaluated now.
-    pub evaluated: usize,
-    /// Stopped by its control: the session holds a shorter prefix of the prompt and no logits.
-    pub cancelled: bool,
 }
 
 /// One open model with any number of independent sessions.
@@ -139,28 +174,103 @@ pub trait Engine {
     fn close_session(&mut self, id: SessionId);
 
     /// Brings the session to exactly `prompt`, evaluating as little as possible, and leaves the
-    /// logits of the token after it.
+    /// logits of the token after it. Returns when that is done; nothing else runs meanwhile.
     ///
     /// # Errors
-    /// When the prompt is empty, does not fit the context or holds an id outside the vocabulary (the
-    /// session is then unchanged), or when evaluation fails (it then holds the committed prefix).
+    /// As [`Engine::begin_sync`] and [`Engine::advance_sync`].
     fn sync(
         &mut self,
         id: SessionId,
         prompt: &[TokenId],
         control: &mut dyn SyncControl,
-    ) -> Result<SyncReport, Error>;
+    ) -> Result<SyncReport, Error> {
+        self.sync_to(id, Target::tokens(prompt), control)
+    }
 
-    /// Appends one token to each named session and computes its next logits. Every step is checked
-    /// before the first one runs, so a bad one changes nothing.
+    /// [`Engine::sync`] to a prompt with borders, or by its text.
     ///
     /// # Errors
-    /// As for [`Engine::sync`]; a session whose step failed while it ran is left empty.
+    /// As [`Engine::begin_sync`] and [`Engine::advance_sync`].
+    fn sync_to(
+        &mut self,
+        id: SessionId,
+        target: Target<'_>,
+        control: &mut dyn SyncControl,
+    ) -> Result<SyncReport, Error> {
+        let mut report = self.begin_sync(id, target)?;
+        let total = report.total();
+        if total > 0 {
+            control.progress(0, total);
+        }
+        while report.evaluated < total && !report.cancelled {
+            let before = report.evaluated;
+            let slice = Slice { limit: Duration::MAX, cancelled: &|| control.cancelled() };
+            report = self.advance_sync(id, &slice)?.report;
+            if report.evaluated > before {
+                control.progress(report.evaluated, total);
+            }
+        }
+        Ok(report)
+    }
+
+    /// Begins to bring the session to a prompt: goes back to where evaluation can start, and evaluates nothing.
+    /// [`Engine::advance_sync`] does the rest, slice by slice; between two slices other sessions may decode. Where the
+    /// prompt is cut, and so every bit of the result, is the same as if nobody had.
+    ///
+    /// # Errors
+    /// When the prompt is empty, does not fit the context or holds an id outside the vocabulary. The session is then
+    /// unchanged.
+    fn begin_sync(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error>;
+
+    /// Evaluates the next slice of the prompt that the session is being brought to. A device that is lost meanwhile is
+    /// opened again, and the chunk that was open begins again, whoever found out.
+    ///
+    /// # Errors
+    /// When no prompt is under way, when another session is in the middle of a chunk ([`crate::engine::Stage::Open`]), or when
+    /// evaluation fails: the session then holds the committed prefix, and no prompt is under way any more.
+    fn advance_sync(&mut self, id: SessionId, slice: &Slice<'_>) -> Result<Advance, Error>;
+
+    /// Gives up the prompt that is under way, if there is one. What was committed stays.
+    fn end_sync(&mut self, id: SessionId);
+
+    /// Appends one token to each named session and computes its next logits: as many sessions together as the backend
+    /// can, in groups where there are more, in this order. A session's bits do not depend on its company. Every step is
+    /// checked before the first one runs, so a bad one changes nothing.
+    ///
+    /// # Errors
+    /// When the session holds nothing, is in the middle of a prompt, or is full, and for an id outside the vocabulary. A
+    /// session whose step failed while it ran is left where its state was last kept, or empty.
     fn decode(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error>;
 
-    /// Logits of the next token, one for each vocabulary row; `None` before the first evaluation and
-    /// after a cancelled one.
-    fn logits(&self, id: SessionId) -> Option<&[f32]>;
+    /// Logits of the next token, one for each vocabulary row; `None` before the first evaluation, in the
+    /// middle of a prompt and after a cancelled one. May have to fetch them from a device: who only draws tokens calls
+    /// [`Engine::sample`].
+    ///
+    /// # Errors
+    /// When the device is lost.
+    fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error>;
+
+    /// Draws the next token, among those that text may hold. Evaluates nothing; drawing again draws anew.
+    ///
+    /// # Errors
+    /// When the session has no logits or is in the middle of a prompt, or none of its logits is finite.
+    fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error>;
+
+    /// Says how tokens of the session will be drawn from the next evaluation on, so that a device can find
+    /// the candidates itself. Changes no result: [`Engine::sample`] with other parameters only takes longer.
+    fn expect_draws(&mut self, id: SessionId, params: SamplerParams);
+
+    /// What draws of the session see besides its logits, from now on. Best said before the step whose logits are to be
+    /// drawn from: a device then applies it, else the logits come to the host.
+    ///
+    /// # Errors
+    /// When nothing that can be drawn is allowed; the rules are then as they were.
+    fn set_rules(&mut self, id: SessionId, rules: DrawRules) -> Result<(), Error>;
+
+    /// How tokens were drawn since the engine was opened.
+    fn draws(&self) -> Draws {
+        Draws::default()
+    }
 
     /// Tokens the session holds.
     fn tokens(&self, id: SessionId) -> &[TokenId];
@@ -169,7 +279,7 @@ pub trait Engine {
     /// a state slot; copies no state.
     ///
     /// # Errors
-    /// When the session holds no token or no logits, or every spare slot is pinned.
+    /// When the session holds no token or no logits or is in the middle of a prompt, or every spare slot is pinned.
     fn snapshot(&mut self, id: SessionId) -> Result<SnapshotId, Error>;
 
     /// Returns to a remembered position, which stays remembered. Snapshots behind it are dropped.
@@ -189,4 +299,10 @@ pub trait Engine {
 
     /// Changes the duty cycle, in percent of 1 to 100, of the work that follows.
     fn set_power(&mut self, percent: u8);
+
+    /// What the device spent its time on since the engine was opened or this was last asked. `None` where
+    /// nothing is timed: without [`crate::engine::Options::profile`], or on the CPU.
+    fn profile(&mut self) -> Option<Profile> {
+        None
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::gpu::DeviceError;
 use crate::util::units::grouped;
 use crate::{cpu, model, ops, tokenizer};
 
@@ -33,6 +34,12 @@ pub enum Error {
     /// The CPU backend failed.
     #[error(transparent)]
     Cpu(#[from] cpu::Error),
+    /// The Vulkan backend failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device was lost, and could not take over where it stopped.
+    #[error("cannot go on after the device was lost")]
+    Recovery(#[source] Box<Error>),
     /// A context above what the model was made for.
     #[error(
         "--ctx {} exceeds the model's context length of {}\nhint: use a smaller --ctx, or --ctx-force to try anyway",
@@ -101,6 +108,23 @@ pub enum Error {
     /// A step that needs the logits or state of an earlier one.
     #[error("session {0} has not evaluated a prompt")]
     NoState(u32),
+    /// A step of a session whose prompt is not finished.
+    #[error("session {0} is in the middle of a prompt")]
+    Unfinished(u32),
+    /// A slice for a session that is not being brought to a prompt.
+    #[error("session {0} has no prompt under way")]
+    NoPrompt(u32),
+    /// A slice while a chunk of another session is open.
+    #[error("session {session} cannot advance in the middle of a chunk of session {open}")]
+    ChunkOpen {
+        /// The session that was to advance.
+        session: u32,
+        /// The one whose chunk is open.
+        open: u32,
+    },
+    /// Rules of drawing that leave nothing.
+    #[error("session {0} would have no token that can be drawn")]
+    NothingAllowed(u32),
     /// An id that was never given out, or whose session is closed.
     #[error("there is no session {0}")]
     NoSession(u32),
@@ -120,4 +144,11 @@ pub enum Error {
         /// Slots of the arena.
         slots: usize,
     },
+}
+
+impl Error {
+    /// Whether the device was lost: what it held has to be made anew.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_lost())
+    }
 }

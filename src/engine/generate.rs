@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::sample::{self, NonFinite, Sampler};
+use super::sample::{self, Sampler};
 use super::{Engine, Error, SessionId};
 use crate::chat::{Fed, Sampled, Step, ThinkController, ThinkOptions, ThinkTokens};
 use crate::tokenizer::TokenId;
@@ -63,12 +63,13 @@ impl Generation {
     /// A reply of at most `limit` tokens to the prompt that `session` was synced to. One position
     /// of the context stays free, so that the turn can be closed.
     pub fn new(
-        engine: &dyn Engine,
+        engine: &mut dyn Engine,
         session: SessionId,
         sampler: Sampler,
         options: ThinkOptions,
         limit: usize,
     ) -> Self {
+        engine.expect_draws(session, sampler.params());
         let tokens = ThinkTokens::new(engine.tokenizer());
         let free = engine.info().ctx_tokens.saturating_sub(engine.tokens(session).len() + 1);
         Self {
@@ -111,15 +112,22 @@ impl Generation {
         Ok(Next::Token(fed))
     }
 
-    fn draw(&mut self, engine: &dyn Engine) -> Result<Step, Error> {
-        let row = engine.logits(self.session).ok_or(Error::NoState(self.session.0))?;
-        let tokenizer = engine.tokenizer();
-        let id = self.sampler.sample(row, tokenizer.drawable()).map_err(|NonFinite { rows }| {
-            Error::NoFiniteLogit { rows, position: engine.tokens(self.session).len() }
-        })?;
-        let sampled = Sampled { id, bytes: tokenizer.bytes(id), room: self.room };
-        let rank = || sample::rank_of(row, self.close).map_or(usize::MAX, |before| before + 1);
-        Ok(self.think.step(sampled, rank))
+    fn draw(&mut self, engine: &mut dyn Engine) -> Result<Step, Error> {
+        let id = engine.sample(self.session, &mut self.sampler)?;
+        let bytes = engine.tokenizer().bytes(id).to_vec();
+        let sampled = Sampled { id, bytes: &bytes, room: self.room };
+        let (session, close, mut failed) = (self.session, self.close, None);
+        let rank = || match engine.logits(session) {
+            Ok(row) => row
+                .and_then(|row| sample::rank_of(row, close))
+                .map_or(usize::MAX, |before| before + 1),
+            Err(e) => {
+                failed = Some(e);
+                usize::MAX
+            }
+        };
+        let step = self.think.step(sampled, rank);
+        failed.map_or(Ok(step), Err)
     }
 }
 

@@ -3,124 +3,59 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use bytemuck::TransparentWrapper as _;
-
+use super::backend::{Backend, Held};
+use super::report::{Advance, Slice, SyncReport, Target};
+use super::sample::{DrawRules, NonFinite, Sampler, SamplerParams};
+use super::session::Session;
 use super::slots::SlotBook;
-use super::sync::{self, Restarts, Start};
-use super::{Engine, Error, Info, SessionId, SnapshotId, SyncControl, SyncReport, lock, power};
-use crate::cpu::{self, Logits, Step};
+use super::state::Identity;
+use super::steps::Rules;
+use super::{Draws, Engine, Error, Info, Profile, SessionId, SnapshotId, lock};
 use crate::tokenizer::{TokenId, Tokenizer};
-
-type Session = super::session::Session<cpu::Kv>;
+use crate::util::notice::Notice;
 
 /// A model that is open on this machine. [`super::Prepared::open`] makes it.
 pub struct ModelEngine {
     pub(super) info: Info,
     pub(super) tokenizer: Tokenizer,
-    pub(super) backend: cpu::Backend,
+    pub(super) backend: Backend,
+    pub(super) identity: Identity,
     pub(super) book: SlotBook,
     pub(super) slots: usize,
     /// Slots that snapshots may hold; the rest belong to sessions and the open step.
     pub(super) snapshot_slots: usize,
+    /// What anchors may take.
+    pub(super) anchors: AnchorSlots,
+    /// Counts uses of anchors, for their order.
+    pub(super) uses: u64,
+    /// Most sessions of a step.
+    pub(super) step_sessions: usize,
     pub(super) power: u8,
+    /// Hears of a lost device.
+    pub(super) notice: Notice,
+    /// Seconds a prompt token takes on the CPU, as last measured; 0 before that.
+    pub(super) token_seconds: f64,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) next_session: u32,
     pub(super) next_snapshot: u64,
+    /// Versions of rules given out.
+    pub(super) rule_versions: u64,
+    pub(super) draws: Draws,
     /// Held until the engine is dropped.
     pub(super) _lock: Option<lock::InstanceLock>,
+}
+
+/// Slots for anchors of all sessions, and how close those of one may stand.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnchorSlots {
+    pub(super) slots: usize,
+    /// In tokens.
+    pub(super) spacing: usize,
 }
 
 impl std::fmt::Debug for ModelEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ModelEngine").field("info", &self.info).finish_non_exhaustive()
-    }
-}
-
-/// A step that ended early because its caller asked for it.
-enum Outcome {
-    Done,
-    Cancelled,
-}
-
-impl ModelEngine {
-    fn session(&self, id: SessionId) -> Result<&Session, Error> {
-        self.sessions.get(&id).ok_or(Error::NoSession(id.0))
-    }
-
-    /// Everything that can be refused before a state changes.
-    fn check(&self, held: usize, new: &[TokenId]) -> Result<(), Error> {
-        let needed = held + new.len();
-        if needed > self.info.ctx_tokens {
-            return Err(Error::ContextFull { needed, ctx: self.info.ctx_tokens });
-        }
-        match new.iter().position(|id| id.index() >= self.info.vocab) {
-            Some(i) => Err(Error::BadToken { id: new[i].0, at: held + i, vocab: self.info.vocab }),
-            None => Ok(()),
-        }
-    }
-
-    /// Evaluates `tokens` behind the session's last one and commits them.
-    ///
-    /// A chunk of a prompt is written to another slot than it reads, so that abandoning it costs
-    /// nothing. A single token is evaluated in place unless somebody else holds the slot.
-    fn step(
-        &mut self,
-        id: SessionId,
-        tokens: &[TokenId],
-        logits: Logits,
-        cancelled: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Outcome, Error> {
-        let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
-        let source = session.slot;
-        let in_place = tokens.len() == 1 && self.book.is_exclusive(source);
-        let target = if in_place {
-            source
-        } else {
-            self.book.acquire().ok_or(Error::NoSlot { slots: self.slots })?
-        };
-        let step = Step {
-            tokens: TokenId::peel_slice(tokens),
-            pos: session.tokens().len(),
-            source,
-            target,
-            logits,
-            cancel: cancelled,
-            tap: None,
-        };
-        let result = self.backend.forward(&mut session.kv, &step);
-        match result {
-            Ok(()) => {
-                let row = (logits == Logits::Last).then(|| self.backend.logits());
-                session.commit(&mut self.book, target, tokens, row);
-                Ok(Outcome::Done)
-            }
-            Err(error) => {
-                if in_place {
-                    // The state is half written: nothing of the sequence can be continued.
-                    session.clear(&mut self.book);
-                    self.backend.reset_slot(source)?;
-                } else {
-                    self.book.release(target);
-                }
-                if matches!(error, cpu::Error::Cancelled { .. }) {
-                    return Ok(Outcome::Cancelled);
-                }
-                Err(error.into())
-            }
-        }
-    }
-
-    /// Sleeps as `--power` asks after work that began at `start`.
-    fn rest(&self, start: Instant) {
-        let rest = power::rest_after(start.elapsed(), self.power);
-        if !rest.is_zero() {
-            std::thread::sleep(rest);
-        }
-    }
-
-    /// Distinct slots that snapshots hold.
-    fn slots_of_snapshots(&self) -> BTreeSet<cpu::SlotId> {
-        self.sessions.values().flat_map(Session::snapshot_slots).collect()
     }
 }
 
@@ -135,76 +70,41 @@ impl Engine for ModelEngine {
 
     fn open_session(&mut self) -> Result<SessionId, Error> {
         // One slot stays free for the step that is open.
-        if self.sessions.len() + self.snapshot_slots + 1 >= self.slots {
+        if self.sessions.len() + self.snapshot_slots + self.anchors.slots + 1 >= self.slots {
             return Err(Error::NoSlot { slots: self.slots });
         }
         let slot = self.book.acquire().ok_or(Error::NoSlot { slots: self.slots })?;
-        self.backend.reset_slot(slot)?;
+        self.reset_slot(slot)?;
+        let kv = match self.backend.new_kv() {
+            Ok(kv) => kv,
+            Err(error) => {
+                self.book.release(slot);
+                return Err(error);
+            }
+        };
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        self.sessions.insert(id, Session::new(id, self.backend.new_kv(), slot));
+        self.sessions.insert(id, Session::new(id, kv, slot));
         Ok(id)
     }
 
     fn close_session(&mut self, id: SessionId) {
+        self.give_up(id);
         if let Some(session) = self.sessions.remove(&id) {
             session.close(&mut self.book);
         }
     }
 
-    fn sync(
-        &mut self,
-        id: SessionId,
-        prompt: &[TokenId],
-        control: &mut dyn SyncControl,
-    ) -> Result<SyncReport, Error> {
-        if prompt.is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
-        self.check(0, prompt)?;
-        let session = self.session(id)?;
-        let plan = sync::plan(
-            &Restarts {
-                live: session.tokens(),
-                has_logits: session.logits().is_some(),
-                snapshots: &session.restarts(),
-            },
-            prompt,
-        );
-        match plan.start {
-            Start::Live => {}
-            Start::Snapshot(snapshot) => self.restore(id, snapshot)?,
-            Start::Empty => self.reset(id)?,
-        }
-        let total = prompt.len() - plan.reused;
-        let mut report = SyncReport {
-            reuse: plan.start.reuse(),
-            miss: plan.miss,
-            reused: plan.reused,
-            evaluated: 0,
-            cancelled: false,
-        };
-        if total > 0 {
-            control.progress(0, total);
-        }
-        for end in sync::cuts(plan.reused, prompt.len(), self.info.chunk_tokens) {
-            let begin = Instant::now();
-            let start = plan.reused + report.evaluated;
-            let logits = if end == prompt.len() { Logits::Last } else { Logits::None };
-            let outcome = self.step(id, &prompt[start..end], logits, &|| control.cancelled())?;
-            if let Outcome::Cancelled = outcome {
-                report.cancelled = true;
-                break;
-            }
-            report.evaluated = end - plan.reused;
-            control.progress(report.evaluated, total);
-            if end < prompt.len() && control.cancelled() {
-                report.cancelled = true;
-                break;
-            }
-            self.rest(begin);
-        }
-        Ok(report)
+    fn begin_sync(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error> {
+        self.begin(id, target)
+    }
+
+    fn advance_sync(&mut self, id: SessionId, slice: &Slice<'_>) -> Result<Advance, Error> {
+        self.advance(id, slice)
+    }
+
+    fn end_sync(&mut self, id: SessionId) {
+        self.give_up(id);
     }
 
     fn decode(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error> {
@@ -212,21 +112,80 @@ impl Engine for ModelEngine {
         for &(id, token) in steps {
             let session = self.session(id)?;
             assert!(seen.insert(id), "session {} appears twice in one step", id.0);
+            if session.job.is_some() {
+                return Err(Error::Unfinished(id.0));
+            }
             if session.tokens().is_empty() {
                 return Err(Error::NoState(id.0));
             }
             self.check(session.tokens().len(), &[token])?;
         }
         let begin = Instant::now();
-        for &(id, token) in steps {
-            self.step(id, &[token], Logits::Last, &|| false)?;
+        let most = self.backend.batch().min(self.step_sessions).max(1);
+        for group in steps.chunks(most) {
+            self.rows(group)?;
         }
         self.rest(begin);
         Ok(())
     }
 
-    fn logits(&self, id: SessionId) -> Option<&[f32]> {
-        self.sessions.get(&id)?.logits()
+    fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error> {
+        match self.sessions.get(&id) {
+            Some(session) if session.job.is_none() => {}
+            _ => return Ok(None),
+        }
+        self.fetch(id)?;
+        Ok(self.session(id)?.logits.row())
+    }
+
+    fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error> {
+        let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+        if session.job.is_some() {
+            return Err(Error::Unfinished(id.0));
+        }
+        let rules = &session.rules;
+        match &session.logits {
+            Held::Nothing => return Err(Error::NoState(id.0)),
+            Held::Host(_) => self.draws.whole += 1,
+            Held::Device { short, rules: version } => {
+                let is_present = *version == rules.version();
+                let drawn = is_present.then(|| sampler.sample_short(short, rules.rules()));
+                if let Some(token) = drawn.flatten() {
+                    self.draws.short += 1;
+                    return Ok(token);
+                }
+                self.draws.fetched += 1;
+            }
+        }
+        self.fetch(id)?;
+        let session = self.session(id)?;
+        let rules = &session.rules;
+        let row = session.logits.row().ok_or(Error::NoState(id.0))?;
+        let allowed = rules.allowed().unwrap_or(self.tokenizer.drawable());
+        sampler.sample_by(row, allowed, rules.rules()).map_err(|NonFinite { rows }| {
+            Error::NoFiniteLogit { rows, position: session.tokens().len() }
+        })
+    }
+
+    fn expect_draws(&mut self, id: SessionId, params: SamplerParams) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.draws = params;
+        }
+    }
+
+    fn set_rules(&mut self, id: SessionId, rules: DrawRules) -> Result<(), Error> {
+        let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+        if *session.rules.rules() == rules {
+            return Ok(());
+        }
+        self.rule_versions += 1;
+        let rules = Rules::new(rules, self.tokenizer.drawable(), self.rule_versions);
+        session.rules = rules.ok_or(Error::NothingAllowed(id.0))?;
+        Ok(())
+    }
+
+    fn draws(&self) -> Draws {
+        self.draws
     }
 
     fn tokens(&self, id: SessionId) -> &[TokenId] {
@@ -234,13 +193,18 @@ impl Engine for ModelEngine {
     }
 
     fn snapshot(&mut self, id: SessionId) -> Result<SnapshotId, Error> {
-        let slot = self.session(id)?.slot;
+        let session = self.session(id)?;
+        if session.job.is_some() {
+            return Err(Error::Unfinished(id.0));
+        }
+        let slot = session.slot;
         let mut held = self.slots_of_snapshots();
         held.insert(slot);
         if held.len() > self.snapshot_slots {
             return Err(Error::NoSlot { slots: self.slots });
         }
         let snapshot = SnapshotId(self.next_snapshot);
+        self.logits(id)?;
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
         session.remember(&mut self.book, snapshot)?;
         self.next_snapshot += 1;
@@ -248,6 +212,7 @@ impl Engine for ModelEngine {
     }
 
     fn restore(&mut self, id: SessionId, snapshot: SnapshotId) -> Result<(), Error> {
+        self.give_up(id);
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
         session.restore(&mut self.book, snapshot)
     }
@@ -259,12 +224,18 @@ impl Engine for ModelEngine {
     }
 
     fn reset(&mut self, id: SessionId) -> Result<(), Error> {
+        self.give_up(id);
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
         if !session.tokens().is_empty() {
             session.clear(&mut self.book);
-            self.backend.reset_slot(session.slot)?;
+            let slot = session.slot;
+            self.reset_slot(slot)?;
         }
         Ok(())
+    }
+
+    fn profile(&mut self) -> Option<Profile> {
+        self.backend.profile()
     }
 
     fn set_power(&mut self, percent: u8) {

@@ -6,25 +6,46 @@
 //!
 //! Deliberately absent: chat text, cache files, clients, terminals.
 
+mod anchors;
 mod api;
+mod backend;
 mod error;
 pub mod generate;
+#[cfg(feature = "vulkan")]
+mod gpu;
+#[cfg(not(feature = "vulkan"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod local;
 pub mod lock;
 mod open;
 mod options;
 mod power;
+mod prefill;
+mod recover;
+mod report;
 pub mod sample;
 mod session;
 mod slots;
+mod state;
 mod steering;
+mod steps;
 mod sync;
+mod text;
+mod turns;
 
 pub use api::{
-    BackendKind, Engine, Info, Miss, Reuse, SessionId, SnapshotId, SyncControl, SyncReport,
-    Unattended,
+    BackendKind, Draws, Engine, Info, KernelTime, LoadReport, Phase, Profile, SessionId,
+    SnapshotId, SyncControl, Unattended,
 };
 pub use error::{Error, SteeringProblem};
+pub use gpu::DeviceError;
 pub use local::ModelEngine;
 pub use open::{Prepared, default_threads, tokenizer_of};
-pub use options::{BackendChoice, Context, DEFAULT_CTX_TOKENS, Locking, Options, SteeringChoice};
+pub use options::{
+    Anchors, BackendChoice, Context, DEFAULT_CTX_TOKENS, Drill, LoadWay, Locking, Options,
+    SteeringChoice,
+};
+pub use report::{Advance, Border, BorderKind, Miss, Reuse, Slice, Stage, SyncReport, Target};
+pub use state::{PART_BYTES, PartReading, Position, RawPart, StateIo, StateSource};
+pub use turns::turn_borders;

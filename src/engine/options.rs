@@ -3,7 +3,10 @@
 
 use std::path::PathBuf;
 
+use crate::model::Shape;
 use crate::quant::TensorType;
+use crate::util::notice::Notice;
+use crate::util::units::Bytes;
 
 /// Context used when none is asked for, in tokens.
 pub const DEFAULT_CTX_TOKENS: usize = 32_768;
@@ -57,6 +60,31 @@ pub enum Locking {
     Never,
 }
 
+/// How weights get to a Vulkan device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadWay {
+    /// As suits device and machine.
+    #[default]
+    Auto,
+    /// What can stay in the mapped file stays there.
+    InPlace,
+    /// Past the page cache.
+    Direct,
+    /// Through the page cache.
+    Cached,
+}
+
+/// Failures of the Vulkan device to pretend, for trying out what happens then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Drill {
+    /// Numbers of submissions, counted from 1, at which the device is lost.
+    pub lose: Vec<u64>,
+    /// Where its memory ends.
+    pub memory_bytes: Option<u64>,
+    /// Required features that it is not to have.
+    pub lacks: Vec<&'static str>,
+}
+
 /// Everything an engine is opened with.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -64,6 +92,14 @@ pub struct Options {
     pub model: PathBuf,
     /// Which backend.
     pub backend: BackendChoice,
+    /// The Vulkan device: an index, a UUID or part of a name; `None` is the best one.
+    pub device: Option<String>,
+    /// Abilities of the device to do without, by name.
+    pub device_off: Vec<String>,
+    /// Where compiled pipelines are kept between runs; `None` keeps none.
+    pub cache_dir: Option<PathBuf>,
+    /// Whether the device times every kernel, which slows it down.
+    pub profile: bool,
     /// Worker threads; `None` is every core.
     pub threads: Option<usize>,
     /// Context of each session.
@@ -80,14 +116,24 @@ pub struct Options {
     pub warm: bool,
     /// Duty cycle in percent, 1 to 100.
     pub power: u8,
+    /// Sessions that a decode step takes together at most, where a device can take several.
+    pub step_sessions: usize,
     /// Sessions that may be open at once.
     pub sessions: usize,
     /// State slots beyond one for each session and one for the open step: each holds a snapshot.
     pub snapshots: usize,
+    /// State slots for anchors.
+    pub anchors: Anchors,
     /// Directional steering.
     pub steering: Option<SteeringChoice>,
     /// Whether to take the instance lock.
     pub locking: Locking,
+    /// How weights get to a device.
+    pub load: LoadWay,
+    /// Failures to pretend.
+    pub drill: Drill,
+    /// Hears what happens meanwhile: that the device is late, or was lost and is loaded again.
+    pub notice: Notice,
 }
 
 impl Options {
@@ -96,6 +142,10 @@ impl Options {
         Self {
             model,
             backend: BackendChoice::Auto,
+            device: None,
+            device_off: Vec::new(),
+            cache_dir: None,
+            profile: false,
             threads: None,
             context: Context::default(),
             kv_k: None,
@@ -104,15 +154,56 @@ impl Options {
             quality: false,
             warm: false,
             power: 100,
+            step_sessions: usize::MAX,
             sessions: 1,
             snapshots: 0,
+            anchors: Anchors::default(),
             steering: None,
             locking: Locking::Never,
+            load: LoadWay::Auto,
+            drill: Drill::default(),
+            notice: Notice::default(),
         }
     }
 
-    /// State slots the engine needs: one a session, one for the open step, one a snapshot.
-    pub fn slots(&self) -> usize {
-        self.sessions + 1 + self.snapshots
+    /// Whether the CPU may stand in for a device that cannot be used.
+    pub(super) fn may_use_cpu(&self) -> bool {
+        self.backend == BackendChoice::Auto && self.device.is_none()
+    }
+
+    /// State slots the engine needs: one a session, one for the open step, one a snapshot, and those for anchors.
+    pub fn slots(&self, shape: &Shape) -> usize {
+        self.sessions + 1 + self.snapshots + self.anchors.slots(shape)
+    }
+}
+
+/// States that the engine keeps at borders of prompts, for prompts that share a prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anchors {
+    /// Memory they may take, all sessions together; what is less than a slot is none.
+    pub budget: Bytes,
+    /// Tokens between two turns of a session that are both worth keeping.
+    pub spacing: usize,
+}
+
+impl Anchors {
+    /// The spacing unless somebody asks for another: what is saved by a closer one is hardly noticed.
+    pub const SPACING: usize = 256;
+
+    /// Within a budget, at the usual spacing.
+    pub fn within(budget: Bytes) -> Self {
+        Self { budget, spacing: Self::SPACING }
+    }
+
+    /// Slots that fit the budget.
+    pub fn slots(&self, shape: &Shape) -> usize {
+        usize::try_from(self.budget.0).unwrap_or(usize::MAX) / shape.state_slot_bytes().max(1)
+    }
+}
+
+impl Default for Anchors {
+    /// None.
+    fn default() -> Self {
+        Self::within(Bytes(0))
     }
 }

@@ -5,12 +5,16 @@
 //! Logits that are not finite are never candidates; a row of them alone is an error, because it means that the
 //! computation went wrong.
 //!
-//! Deliberately absent: penalties, and any state besides the generator. What may be drawn at all (unused rows,
-//! later a grammar) is a [`TokenMask`].
+//! What a draw sees besides the logits, penalties and masks, are its [`DrawRules`]. Deliberately absent: any state
+//! besides the generator, so who counts what was seen.
 
 mod exp;
+mod rules;
+mod short;
 
 use self::exp::exp;
+pub use self::rules::{DrawRules, Penalties};
+pub use self::short::{Ask, Shortlist};
 use crate::tokenizer::{TokenId, TokenMask};
 use crate::util::rng::Rng;
 
@@ -58,12 +62,14 @@ pub struct Sampler {
     rng: Rng,
     /// Kept between draws for its memory.
     candidates: Vec<Candidate>,
+    /// Likewise: a row as the rules make it.
+    row: Vec<f32>,
 }
 
 impl Sampler {
     /// A sampler whose draws depend on `seed` alone.
     pub fn new(params: SamplerParams, seed: u64) -> Self {
-        Self { params, rng: Rng::new(seed), candidates: Vec::new() }
+        Self { params, rng: Rng::new(seed), candidates: Vec::new(), row: Vec::new() }
     }
 
     /// How it draws.
@@ -80,7 +86,7 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32], allowed: &TokenMask) -> Result<TokenId, NonFinite> {
         let p = self.params;
         let best = best(logits, allowed).ok_or(NonFinite { rows: logits.len() })?;
-        if p.temperature.is_nan() || p.temperature <= 0.0 {
+        if is_greedy(p) {
             return Ok(TokenId(best.row));
         }
         let limits = Limits::new(p, best.value);
@@ -90,6 +96,29 @@ impl Sampler {
             self.keep_best(logits, allowed, limits);
         }
         Ok(self.draw())
+    }
+
+    /// Draws a token among the `allowed` rows from logits as the rules make them; the rules' own mask must be part of
+    /// `allowed`.
+    ///
+    /// # Errors
+    /// When no allowed row has a finite logit.
+    pub fn sample_by(
+        &mut self,
+        logits: &[f32],
+        allowed: &TokenMask,
+        rules: &DrawRules,
+    ) -> Result<TokenId, NonFinite> {
+        if rules.keeps_logits() {
+            return self.sample(logits, allowed);
+        }
+        let mut row = std::mem::take(&mut self.row);
+        row.clear();
+        row.extend_from_slice(logits);
+        rules.apply(&mut row);
+        let drawn = self.sample(&row, allowed);
+        self.row = row;
+        drawn
     }
 
     /// No sort: everything at or above the min-p floor, in index order.
@@ -118,8 +147,8 @@ impl Sampler {
                 c.value = limits.weight(c.value);
             }
             let kept = limits.cut(&self.candidates, all.unwrap_or_else(|| sum(&self.candidates)));
-            if complete || kept < self.candidates.len() {
-                self.candidates.truncate(kept);
+            if complete || kept.is_some() {
+                self.candidates.truncate(kept.unwrap_or(usize::MAX));
                 return;
             }
             look *= 16;
@@ -137,6 +166,11 @@ impl Sampler {
         let drawn = drawn.or(self.candidates.last()).expect("the best token is always kept");
         TokenId(drawn.row)
     }
+}
+
+/// Whether the best token is taken instead of a draw.
+fn is_greedy(params: SamplerParams) -> bool {
+    params.temperature.is_nan() || params.temperature <= 0.0
 }
 
 fn sum(candidates: &[Candidate]) -> f64 {
@@ -192,19 +226,20 @@ impl Limits {
         total
     }
 
-    /// How many of the descending `candidates` stay; `total` is the weight of all that top-k left.
-    fn cut(&self, candidates: &[Candidate], total: f64) -> usize {
+    /// How many of the descending `candidates` stay, `None` when nothing cuts them; `total` is the weight of all that
+    /// top-k left.
+    fn cut(&self, candidates: &[Candidate], total: f64) -> Option<usize> {
         let mut share = 0.0;
         for (i, c) in candidates.iter().enumerate() {
             if i > 0 && c.value < self.min_p {
-                return i;
+                return Some(i);
             }
             share += f64::from(c.value) / total;
             if self.top_p.is_some_and(|top_p| share >= top_p) {
-                return i + 1;
+                return Some(i + 1);
             }
         }
-        candidates.len()
+        None
     }
 }
 
@@ -234,7 +269,6 @@ fn each_above(
 
 /// Puts the best `n` candidates into `out`, best first, ties by index.
 fn best_of(logits: &[f32], allowed: &TokenMask, n: usize, out: &mut Vec<Candidate>) {
-    let order = |a: &Candidate, b: &Candidate| b.value.total_cmp(&a.value).then(a.row.cmp(&b.row));
     out.clear();
     if n == 0 {
         return;
@@ -245,14 +279,24 @@ fn best_of(logits: &[f32], allowed: &TokenMask, n: usize, out: &mut Vec<Candidat
         // Adding zero makes the two zeros equal in the total order too.
         out.push(Candidate { value: c.value + 0.0, ..c });
         if out.len() == n.saturating_mul(2) {
-            out.select_nth_unstable_by(n - 1, order);
+            out.select_nth_unstable_by(n - 1, by_value);
             out.truncate(n);
             floor = out[n - 1].value;
         }
         floor
     });
-    out.sort_unstable_by(order);
+    best_first(out);
     out.truncate(n);
+}
+
+/// Best first, ties by index.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that sorting wants")]
+fn by_value(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    b.value.total_cmp(&a.value).then(a.row.cmp(&b.row))
+}
+
+fn best_first(candidates: &mut [Candidate]) {
+    candidates.sort_unstable_by(by_value);
 }
 
 fn best(logits: &[f32], allowed: &TokenMask) -> Option<Candidate> {

@@ -4,7 +4,7 @@
 //! long as somebody keeps the slot that holds it. This is the book-keeping alone; the numbers in the
 //! slots belong to the backend. A slot is written only by whoever is its single holder.
 
-use crate::cpu::SlotId;
+use crate::model::SlotId;
 
 /// Counts holders: 0 means free.
 #[derive(Debug)]

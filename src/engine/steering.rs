@@ -5,6 +5,22 @@ use super::{Error, SteeringProblem};
 use crate::model::Shape;
 use crate::ops::Steering;
 
+/// What tells a steered model from others: the bytes of the direction file and its scales. Nothing where nothing is
+/// steered.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(super) fn identity(choice: Option<&SteeringChoice>) -> Result<Vec<Vec<u8>>, Error> {
+    let Some(choice) = choice.filter(|c| c.attention != 0.0 || c.ffn != 0.0) else {
+        return Ok(Vec::new());
+    };
+    let failed =
+        |e| Error::Steering { path: choice.file.clone(), problem: SteeringProblem::Unreadable(e) };
+    let bytes = std::fs::read(&choice.file).map_err(failed)?;
+    let scales = [choice.attention, choice.ffn].map(f32::to_le_bytes).concat();
+    Ok(vec![bytes, scales])
+}
+
 /// Reads the directions, unless both scales are 0: then the file is not even opened.
 ///
 /// # Errors

@@ -6,18 +6,20 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use memmap2::{Advice, Mmap};
 
 /// Where bytes stay for the life of a `File`.
 #[derive(Debug)]
 pub(super) enum Storage {
-    Mapped(Mmap),
-    /// In memory, in words, so that the first byte is aligned for every element type.
-    Owned {
-        words: Vec<u64>,
-        len: usize,
+    Mapped {
+        map: Arc<Mmap>,
+        /// The file, for reads that go around the mapping.
+        file: std::fs::File,
     },
+    /// In memory, in words, so that the first byte is aligned for every element type.
+    Owned { words: Vec<u64>, len: usize },
 }
 
 impl Storage {
@@ -30,7 +32,7 @@ impl Storage {
         // checked when the file was opened, so no access leaves the mapping.
         #[expect(unsafe_code, reason = "mapping a file is an unsafe operation")]
         let map = unsafe { Mmap::map(&file) }?;
-        Ok(Self::Mapped(map))
+        Ok(Self::Mapped { map: Arc::new(map), file })
     }
 
     /// Copies bytes into aligned memory.
@@ -42,14 +44,14 @@ impl Storage {
 
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) => map,
+            Self::Mapped { map, .. } => map,
             Self::Owned { words, len } => &bytemuck::cast_slice(words)[..*len],
         }
     }
 
     /// Tells the kernel how a range will be read. A hint: failure changes nothing.
     fn advise(&self, advice: Advice, offset: usize, len: usize) {
-        if let Self::Mapped(map) = self {
+        if let Self::Mapped { map, .. } = self {
             let _ = map.advise_range(advice, offset, len);
         }
     }

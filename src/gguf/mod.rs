@@ -8,6 +8,7 @@
 mod error;
 mod map;
 mod read;
+mod reader;
 mod tensor;
 mod value;
 mod write;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use error::{Error, Problem, printable};
 pub use read::{File, MAX_NESTING};
+pub use reader::{Buffer, RangeReader};
 pub use tensor::Tensor;
 pub use value::{Array, Metadata, Strings, Value, ValueType};
 pub use write::{Header, TensorPlan, Writer};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::error::{Error, Problem, printable};
 use super::map::Storage;
+use super::reader::{RangeReader, cached_share};
 use super::tensor::{Tensor, foreign_type, size_bytes};
 use super::value::{Entry, Metadata, ValueType};
 use crate::quant::TensorType;
@@ -130,6 +131,36 @@ impl File {
         let start = usize::try_from(offset).expect("inside the file");
         let len = usize::try_from(len).expect("inside the file");
         &self.storage.bytes()[start..start + len]
+    }
+
+    /// Reads ranges of it without the mapping; `direct` past the page cache. `None` when it is in memory and no file.
+    ///
+    /// # Errors
+    /// When the file system cannot do that, or another file has the name by now.
+    pub fn reader(&self, direct: bool) -> std::io::Result<Option<RangeReader>> {
+        match &*self.storage {
+            Storage::Mapped { file, .. } if direct => {
+                RangeReader::direct(file, &self.path).map(Some)
+            }
+            Storage::Mapped { file, .. } => RangeReader::cached(file).map(Some),
+            Storage::Owned { .. } => Ok(None),
+        }
+    }
+
+    /// The mapping, when it is a file.
+    pub fn mapping(&self) -> Option<&Arc<memmap2::Mmap>> {
+        match &*self.storage {
+            Storage::Mapped { map, .. } => Some(map),
+            Storage::Owned { .. } => None,
+        }
+    }
+
+    /// How much of it is in memory already, from 0 to 1.
+    pub fn cached_share(&self) -> f64 {
+        match &*self.storage {
+            Storage::Mapped { file, .. } => cached_share(file, self.size()),
+            Storage::Owned { .. } => 1.0,
+        }
     }
 
     /// Asks the kernel to read a range (offset, length) ahead, without waiting for it.

@@ -50,7 +50,7 @@ pub(crate) fn gpu() -> Option<MutexGuard<'static, Gpu>> {
 }
 
 /// As `tests/it/support` does it: visible, and counted in the file named by `Q36_SKIP_LOG`.
-fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("unnamed test"));
     std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -78,6 +78,8 @@ fn open() -> Result<Gpu, Error> {
 }
 
 impl Gpu {
+    pub(crate) const POISON: u32 = POISON;
+
     pub(crate) fn device(&self) -> &Arc<Device> {
         self.queue.device()
     }
@@ -101,6 +103,26 @@ impl Gpu {
         Output { buffer, bytes }
     }
 
+    /// A buffer that the kernel updates: these values, between guard zones.
+    pub(crate) fn update<T: bytemuck::Pod>(&mut self, name: &str, values: &[T]) -> Output {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let output = self.output(name, bytes.len());
+        self.queue.upload(&output.slice(), bytes).unwrap();
+        output
+    }
+
+    /// The words of an output, poison included, once its guard zones are found untouched: for outputs
+    /// that are not written everywhere, or not with floats. [`Gpu::POISON`] marks what was not written.
+    pub(crate) fn words(&mut self, output: &Output) -> Vec<u32> {
+        let mut words = vec![0_u32; usize::try_from(output.buffer.bytes() / 4).unwrap()];
+        self.queue.download(&output.buffer.all(), bytemuck::cast_slice_mut(&mut words)).unwrap();
+        let guard = usize::try_from(GUARD / 4).unwrap();
+        let end = guard + usize::try_from(output.bytes / 4).unwrap();
+        assert!(words[..guard].iter().all(|&w| w == POISON), "written before the output");
+        assert!(words[end..].iter().all(|&w| w == POISON), "written past the output");
+        words[guard..end].to_vec()
+    }
+
     /// Records and runs, and fails on any message.
     pub(crate) fn run(&mut self, graph: Graph) {
         let recorded = graph.record(self.device()).unwrap();
@@ -111,15 +133,10 @@ impl Gpu {
 
     /// The values of an output, once its guard zones are found untouched and no poison is left.
     pub(crate) fn read(&mut self, output: &Output) -> Vec<f32> {
-        let mut words = vec![0_u32; usize::try_from(output.buffer.bytes() / 4).unwrap()];
-        self.queue.download(&output.buffer.all(), bytemuck::cast_slice_mut(&mut words)).unwrap();
-        let guard = usize::try_from(GUARD / 4).unwrap();
-        let end = guard + usize::try_from(output.bytes / 4).unwrap();
-        assert!(words[..guard].iter().all(|&w| w == POISON), "written before the output");
-        assert!(words[end..].iter().all(|&w| w == POISON), "written past the output");
-        let left = words[guard..end].iter().position(|&w| w == POISON);
+        let words = self.words(output);
+        let left = words.iter().position(|&w| w == Self::POISON);
         assert_eq!(left, None, "an element was not written");
-        words[guard..end].iter().map(|&w| f32::from_bits(w)).collect()
+        words.into_iter().map(f32::from_bits).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! squares of every 256th group of four, subgroups and then the workgroup add up in a fixed order.
 
 use super::registry::Interface;
-use crate::vulkan::{Binding, Caps, Device, Error, Graph, Node, Pipeline, Slice};
+use crate::vulkan::{Binding, Caps, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
 use std::sync::Arc;
 
@@ -90,7 +90,8 @@ impl RmsNorm {
             pipeline: Arc::clone(&self.pipeline),
             slices: vec![io.weight, io.x, io.y],
             push: bytemuck::bytes_of(&Push { eps }).to_vec(),
-            grid: [rows, 1, 1],
+            grid: [rows, 1, 1].into(),
+            cost: Cost::default(),
         });
     }
 }

@@ -120,6 +120,11 @@ impl Plan {
         self.kv() + self.state() + self.logits() + self.ids() + self.vocabulary + self.scratch
     }
 
+    /// What a device holds. Token ids and the vocabulary stay with the host; logits are part of a device's scratch.
+    pub fn on_device(&self) -> u64 {
+        self.weights + self.kv() + self.state() + self.scratch
+    }
+
     /// Everything.
     pub fn total(&self) -> u64 {
         self.weights + self.beyond_weights()

@@ -115,29 +115,7 @@ pub(super) mod tests {
 
     /// The dimensions of the published model.
     pub(in crate::model) fn published_shape() -> Shape {
-        Shape {
-            layers: 40,
-            hidden: 2048,
-            vocab: 248_320,
-            heads: 16,
-            kv_heads: 2,
-            head_dim: 256,
-            rope_dims: 64,
-            rope_base: 1e7,
-            rms_eps: 1e-6,
-            full_interval: 4,
-            key_heads: 16,
-            value_heads: 32,
-            state_dim: 128,
-            conv_taps: 4,
-            inner: 4096,
-            conv_channels: 8192,
-            experts: 256,
-            experts_used: 8,
-            expert_ffn: 512,
-            shared_ffn: 512,
-            context_length: 262_144,
-        }
+        Shape::published(40)
     }
 
     /// A tensor table with the published types, but for the routed experts of `(layer, role)`.

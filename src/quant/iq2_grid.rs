@@ -35,7 +35,7 @@ pub(super) const CODES: [u16; 256] = [
 ];
 
 /// The grid: eight levels per entry, the first weight in the lowest byte.
-pub(super) static GRID: [u64; 256] = grid();
+pub static GRID: [u64; 256] = grid();
 
 const fn grid() -> [u64; 256] {
     let mut grid = [0; 256];

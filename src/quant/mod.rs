@@ -36,5 +36,6 @@ pub use convert::{dequantize, is_supported, quantize, quantize_kv};
 pub use dot::{axpy, axpy_kv, dot_f32, dot_kv, matmul, matvec};
 pub use error::Error;
 pub use format::TensorType;
+pub use iq2_grid::GRID as IQ2_XXS_GRID;
 pub use isa::{Isa, isa, select_isa};
 pub use plain::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};

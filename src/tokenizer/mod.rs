@@ -21,6 +21,7 @@ mod merges;
 mod prompt;
 mod special;
 mod split;
+mod stand_in;
 mod strings;
 mod token;
 mod vocab;

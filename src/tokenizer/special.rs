@@ -49,7 +49,7 @@ impl Special {
 const PUBLISHED_ROWS: usize = 248_320;
 
 /// The first added token there.
-const PUBLISHED_FIRST: u32 = 248_044;
+pub(super) const PUBLISHED_FIRST: u32 = 248_044;
 
 /// The added tokens of the model family, in the order of their ids (model.md 6.4).
 pub const ADDED_TOKENS: [&str; 33] = [

@@ -17,7 +17,13 @@ pub struct Buffer {
     bytes: u64,
     name: String,
     // Declared last: the memory is given back after the buffer is destroyed.
-    place: Place,
+    place: Option<Place>,
+}
+
+/// A number that no other buffer has.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Buffer {
@@ -27,13 +33,23 @@ impl Buffer {
         name: &str,
         bytes: u64,
     ) -> Result<Self, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         assert!(bytes > 0, "a buffer has at least one byte: {name}");
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC
-            | vk::BufferUsageFlags::TRANSFER_DST;
+            | vk::BufferUsageFlags::TRANSFER_DST
+            | vk::BufferUsageFlags::INDIRECT_BUFFER;
         // Whole words: shaders address nothing smaller, and copies want multiples of four.
         let size = bytes.next_multiple_of(4);
+        if !arena.has_memory() {
+            return Ok(Self {
+                device: Arc::clone(device),
+                raw: vk::Buffer::null(),
+                id: next_id(),
+                bytes: size,
+                name: name.to_owned(),
+                place: None,
+            });
+        }
         let info = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: The device is alive.
         let raw =
@@ -48,14 +64,24 @@ impl Buffer {
                 return Err(e);
             }
         };
+        Self::bind(device, raw, name, size, place)
+    }
+
+    /// Binds a new buffer of `bytes` to memory that meets its requirements.
+    pub(super) fn bind(
+        device: &Arc<Device>,
+        raw: vk::Buffer,
+        name: &str,
+        bytes: u64,
+        place: Place,
+    ) -> Result<Self, Error> {
         let (memory, start) = place.memory();
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let device = Arc::clone(device);
-        let buffer = Self { device, raw, id, bytes: size, name: name.to_owned(), place };
+        let (id, device) = (next_id(), Arc::clone(device));
+        let buffer = Self { device, raw, id, bytes, name: name.to_owned(), place: Some(place) };
         // SAFETY: The place meets the buffer's requirements and belongs to it alone.
         unsafe { buffer.device.raw().bind_buffer_memory(raw, memory, start) }
             .map_err(api("vkBindBufferMemory"))?;
-        buffer.device.name(raw, name);
+        buffer.device.name(raw, &buffer.name);
         Ok(buffer)
     }
 
@@ -71,7 +97,7 @@ impl Buffer {
 
     /// Whether the host can read and write it in place.
     pub fn is_host_visible(&self) -> bool {
-        self.place.is_host_visible()
+        self.place.as_ref().is_some_and(Place::is_host_visible)
     }
 
     /// Writes from the host. The device must not be using the range: wait for the submission first.
@@ -79,7 +105,16 @@ impl Buffer {
     /// # Panics
     /// Past the end, or when the host cannot see the buffer.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        self.place.write(offset, bytes);
+        self.place().write(offset, bytes);
+    }
+
+    /// Lets `fill` write `len` bytes in place. Their content before that is unspecified. Nobody else, host or
+    /// device, may use the range meanwhile.
+    ///
+    /// # Panics
+    /// As [`Buffer::write`].
+    pub(super) fn fill(&self, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+        self.place().fill(offset, len, fill);
     }
 
     /// Reads to the host what a completed submission wrote.
@@ -87,7 +122,11 @@ impl Buffer {
     /// # Panics
     /// As [`Buffer::write`].
     pub fn read(&self, offset: u64, out: &mut [u8]) {
-        self.place.read(offset, out);
+        self.place().read(offset, out);
+    }
+
+    fn place(&self) -> &Place {
+        self.place.as_ref().expect("the buffer has memory")
     }
 
     /// All of it.
@@ -111,7 +150,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: Whatever the device may still use is held by the queue until it has run.
+        // SAFETY: Whatever the device may still use is held by the queue until it has run; a buffer without memory has no
+        // handle, which is ignored.
         unsafe { self.device.raw().destroy_buffer(self.raw, None) };
     }
 }

@@ -66,6 +66,8 @@ pub enum Ability {
     MemoryModel,
     /// KHR cooperative matrices, 16x16x16, f16 to f32, at subgroup scope.
     Matrix,
+    /// The same of 8x8x8, where there are none of 16x16x16: Mesa's CPU driver, for tests.
+    Matrix8,
     /// The driver offers NVIDIA's second generation of cooperative matrices.
     Matrix2,
     /// Host memory can be imported.
@@ -83,13 +85,14 @@ pub enum Ability {
 }
 
 /// Every ability with the name that switches it off.
-const ABILITIES: [(Ability, &str); 13] = [
+const ABILITIES: [(Ability, &str); 14] = [
     (Ability::Float16, "float16"),
     (Ability::Denorm16, "denorm16"),
     (Ability::IntDot, "int-dot"),
     (Ability::SubgroupSize, "subgroup-size"),
     (Ability::MemoryModel, "memory-model"),
     (Ability::Matrix, "matrix"),
+    (Ability::Matrix8, "matrix8"),
     (Ability::Matrix2, "matrix2"),
     (Ability::HostImport, "host-import"),
     (Ability::MemoryBudget, "memory-budget"),
@@ -158,7 +161,8 @@ impl Caps {
         }
         // The second generation extends the first, and both hold 16-bit floats.
         if !self.has(Ability::Float16) {
-            self.present &= !(Ability::Denorm16.bit() | Ability::Matrix.bit());
+            let halves = [Ability::Denorm16, Ability::Matrix, Ability::Matrix8];
+            self.present &= !halves.iter().fold(0, |bits, a| bits | a.bit());
         }
         if !self.has(Ability::Matrix) {
             self.present &= !Ability::Matrix2.bit();

@@ -52,6 +52,11 @@ pub(super) struct Step<'a> {
     pub(super) grid: [u32; 3],
 }
 
+impl Step<'_> {
+    /// What messages call the words of an indirect grid, which no binding sees.
+    pub(super) const GRID: u32 = u32::MAX;
+}
+
 /// What is wrong with a graph.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {

@@ -28,7 +28,7 @@ impl Sets {
         let pool = unsafe { device.raw().create_descriptor_pool(&info, None) }
             .map_err(api("vkCreateDescriptorPool"))?;
         let mut made = Self { device: Arc::clone(device), pool, all: Vec::new() };
-        let layouts: Vec<_> = nodes.iter().map(|n| n.pipeline.raw().2).collect();
+        let layouts: Vec<_> = nodes.iter().map(|n| n.pipeline.sets()).collect();
         let info =
             vk::DescriptorSetAllocateInfo::default().descriptor_pool(pool).set_layouts(&layouts);
         // SAFETY: The pool was sized for exactly these layouts, which the nodes keep alive.

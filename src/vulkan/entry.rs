@@ -143,7 +143,10 @@ fn create(entry: &ash::Entry, validation: Validation) -> Result<ash::Instance, E
         info = info.push_next(&mut features);
     }
     // SAFETY: Every pointer in the structure outlives the call; names are null-terminated constants.
-    unsafe { entry.create_instance(&info, None) }.map_err(|e| Error::Instance(e.to_string()))
+    unsafe { entry.create_instance(&info, None) }.map_err(|code| match code {
+        vk::Result::ERROR_INCOMPATIBLE_DRIVER => Error::NoDriver,
+        other => Error::Instance(other.to_string()),
+    })
 }
 
 impl Messenger {

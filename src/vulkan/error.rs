@@ -13,22 +13,33 @@ pub enum Error {
          mesa-vulkan-drivers), or run on the CPU with --cpu"
     )]
     Loader(String),
-    /// The loader is there, but too old or without a working driver.
-    #[error("cannot create a Vulkan instance: {0}")]
+    /// The loader is there, but too old or broken.
+    #[error(
+        "cannot create a Vulkan instance: {0}\nhint: update the loader and the driver, or run on the CPU with --cpu"
+    )]
     Instance(String),
+    /// The loader is there and knows no driver that works.
+    #[error(
+        "no Vulkan driver works on this machine\nhint: install one (Debian: mesa-vulkan-drivers, or the card maker's), unset VK_DRIVER_FILES if it names another, or run on the CPU with --cpu"
+    )]
+    NoDriver,
     /// Validation was asked for and is not installed.
     #[error(
         "the layer {0} is not installed\nhint: Debian: apt-get install vulkan-validationlayers"
     )]
     NoLayer(&'static str),
     /// No device that may be taken; the text lists those that were turned down.
-    #[error("no usable Vulkan device{0}")]
+    #[error(
+        "no usable Vulkan device{0}\nhint: q36 devices says what each has; --cpu runs on the CPU"
+    )]
     NoDevice(String),
     /// The name fits no device, or more than one; the text lists the devices.
     #[error("{0}")]
     NoMatch(String),
     /// A device that lacks something indispensable.
-    #[error("device `{device}` cannot be used: it lacks {missing}")]
+    #[error(
+        "device `{device}` cannot be used: it lacks {missing}\nhint: a newer driver may have it; --device takes another device, --cpu none"
+    )]
     Unsuitable {
         /// Name of the device.
         device: String,
@@ -36,7 +47,9 @@ pub enum Error {
         missing: String,
     },
     /// The driver refused memory.
-    #[error("out of memory on the device: `{what}` needs {bytes} ({code})")]
+    #[error(
+        "out of memory on the device: no {bytes} more for {what} ({code})\nhint: close what else uses the device; a shorter --ctx, smaller --cache-type-k/v or --prefill-chunk needs less; --cpu uses the machine's memory"
+    )]
     Memory {
         /// The arena or buffer.
         what: String,
@@ -45,6 +58,9 @@ pub enum Error {
         /// The driver's answer.
         code: String,
     },
+    /// Memory of the host cannot be seen by the device in place.
+    #[error("cannot import host memory: {0}")]
+    Import(String),
     /// The pipeline cannot be built on this device, or the driver could not build it.
     #[error("cannot build the pipeline `{name}`: {why}")]
     Pipeline {
@@ -66,7 +82,9 @@ pub enum Error {
     #[error("`{0}` is still running and cannot be submitted again")]
     Busy(String),
     /// The device is gone: a reset, a hang that the kernel ended, an unplugged card.
-    #[error("the device was lost during `{label}` (submission {submitted}, {completed} completed)")]
+    #[error(
+        "the device was lost during `{label}` (submission {submitted}, {completed} completed){fault}\nhint: the kernel's log says why (dmesg): a hang, a reset, a card that went away; try again, or run on the CPU with --cpu"
+    )]
     Lost {
         /// Label of the last submission.
         label: String,
@@ -74,6 +92,8 @@ pub enum Error {
         submitted: u64,
         /// The last number known to have completed.
         completed: u64,
+        /// What the driver says about it, behind a colon; often nothing.
+        fault: String,
     },
     /// Any other failed call.
     #[error("{call}: {code}")]

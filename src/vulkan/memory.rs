@@ -7,6 +7,7 @@ use super::error::Error;
 use super::free_list::FreeList;
 use crate::util::units::Bytes;
 use ash::vk::{self, MemoryPropertyFlags as P};
+use memmap2::Mmap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,10 +20,16 @@ pub enum Residence {
     Upload,
     /// The device writes, the host reads. Cached by the host, or reads would crawl.
     Readback,
+    /// No memory: buffers have a size and nothing else. For graphs that are looked at and never recorded
+    /// ([`Device::inspect`]).
+    Nowhere,
 }
 
 /// The largest block of an arena; drivers guarantee allocations of this size.
 const BLOCK_LIMIT: u64 = 1 << 30;
+
+/// The smallest block of an arena that knows what is to come.
+const SMALL_BLOCK: u64 = 1 << 20;
 
 /// Memory of one class, handed out as buffers.
 pub struct Arena {
@@ -30,6 +37,8 @@ pub struct Arena {
     name: &'static str,
     residence: Residence,
     block_bytes: u64,
+    /// What will be asked for in all, where that is known.
+    expected_bytes: Option<u64>,
     blocks: Mutex<Vec<Arc<Block>>>,
 }
 
@@ -44,7 +53,30 @@ impl Arena {
     ) -> Self {
         let limit = BLOCK_LIMIT.min(device.caps().limits.allocation_bytes);
         let block_bytes = block_bytes.min(limit);
-        Self { device: Arc::clone(device), name, residence, block_bytes, blocks: Mutex::default() }
+        Self {
+            device: Arc::clone(device),
+            name,
+            residence,
+            block_bytes,
+            expected_bytes: None,
+            blocks: Mutex::default(),
+        }
+    }
+
+    /// Lets blocks be no larger than what is still to come of `bytes` in all.
+    #[must_use]
+    pub fn expecting(mut self, bytes: u64) -> Self {
+        self.expected_bytes = Some(bytes);
+        self
+    }
+
+    /// Size of the next block.
+    fn next_block(&self, reserved: u64) -> u64 {
+        match self.expected_bytes {
+            // Rounding of buffers takes a little more than expected.
+            Some(all) => self.block_bytes.min(all.saturating_sub(reserved).max(SMALL_BLOCK)),
+            None => self.block_bytes,
+        }
     }
 
     /// A buffer of `bytes`, at least one. Its content is unspecified.
@@ -53,6 +85,10 @@ impl Arena {
     /// [`Error::Memory`] when the driver has no more.
     pub fn buffer(&self, name: &str, bytes: u64) -> Result<Arc<Buffer>, Error> {
         Buffer::new(&self.device, self, name, bytes).map(Arc::new)
+    }
+
+    pub(super) fn has_memory(&self) -> bool {
+        self.residence != Residence::Nowhere
     }
 
     /// Bytes allocated from the driver.
@@ -81,11 +117,16 @@ impl Arena {
         }
         let types = self.device.memory_types();
         let kind = choose_type(types, needs.memory_type_bits, self.residence);
-        let bytes = self.block_bytes.max(needs.size);
+        let reserved = blocks.iter().map(|b| b.bytes).sum();
+        let bytes = self.next_block(reserved).max(needs.size);
         let fail =
             |code: String| Error::Memory { what: self.name.to_owned(), bytes: Bytes(bytes), code };
         let kind = kind.ok_or_else(|| fail("no memory type fits".to_owned()))?;
-        let block = Block::allocate(&self.device, kind, bytes).map_err(|c| fail(c.to_string()))?;
+        self.device.drill().allocate(self.name, bytes)?;
+        let block = Block::allocate(&self.device, kind, bytes).map_err(|code| {
+            self.device.drill().free(bytes);
+            fail(code.to_string())
+        })?;
         let start = block.free().take(needs.size, needs.alignment).expect("a new block has room");
         let block = Arc::new(block);
         blocks.push(Arc::clone(&block));
@@ -100,6 +141,7 @@ fn choose_type(types: &[vk::MemoryType], allowed: u32, residence: Residence) -> 
         Residence::Device => (P::DEVICE_LOCAL, P::empty(), P::HOST_VISIBLE | P::HOST_CACHED),
         Residence::Upload => (P::HOST_VISIBLE | P::HOST_COHERENT, P::empty(), P::HOST_CACHED),
         Residence::Readback => (P::HOST_VISIBLE, P::HOST_CACHED | P::HOST_COHERENT, P::empty()),
+        Residence::Nowhere => return None,
     };
     // Types that only some special use may touch.
     let exotic =
@@ -130,6 +172,8 @@ pub(super) struct Block {
     mapped: Option<NonNull<u8>>,
     coherent: bool,
     free: Mutex<FreeList>,
+    /// What keeps imported pages alive.
+    owner: Option<Arc<Mmap>>,
 }
 
 // SAFETY: The pointer is to mapped device memory, which no thread owns; accesses go through
@@ -152,6 +196,7 @@ impl Block {
             mapped: None,
             coherent: flags.contains(P::HOST_COHERENT),
             free: Mutex::new(FreeList::new(bytes)),
+            owner: None,
         };
         if flags.contains(P::HOST_VISIBLE) {
             let all = vk::WHOLE_SIZE;
@@ -163,6 +208,31 @@ impl Block {
         Ok(block)
     }
 
+    /// Pages of a mapping, whole, as memory of the device.
+    pub(super) fn import(
+        device: &Arc<Device>,
+        kind: u32,
+        (pointer, bytes): (*mut u8, u64),
+        owner: Arc<Mmap>,
+    ) -> Result<Self, vk::Result> {
+        let mut host = vk::ImportMemoryHostPointerInfoEXT::default()
+            .handle_type(vk::ExternalMemoryHandleTypeFlags::HOST_ALLOCATION_EXT)
+            .host_pointer(pointer.cast());
+        let info = vk::MemoryAllocateInfo::default()
+            .allocation_size(bytes)
+            .memory_type_index(kind)
+            .push_next(&mut host);
+        // SAFETY: The pages belong to `owner`, which this block keeps; no command writes to them, since shaders
+        // declare what they import readonly, and copies only read it.
+        let memory = unsafe { device.raw().allocate_memory(&info, None) }?;
+        let mut free = FreeList::new(bytes);
+        free.take(bytes, 1).expect("all of it is free");
+        let device = Arc::clone(device);
+        // The host has the mapping itself.
+        let (mapped, coherent, free) = (None, true, Mutex::new(free));
+        Ok(Self { device, memory, kind, bytes, mapped, coherent, free, owner: Some(owner) })
+    }
+
     fn free(&self) -> std::sync::MutexGuard<'_, FreeList> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,6 +242,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: Buffers bound to it hold an `Arc` of the block, so none is left; freeing unmaps.
         unsafe { self.device.raw().free_memory(self.memory, None) };
+        if self.owner.is_none() {
+            self.device.drill().free(self.bytes);
+        }
     }
 }
 
@@ -183,6 +256,12 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// All of a block that is imported for one buffer.
+    pub(super) fn whole_of(block: Block) -> Self {
+        let bytes = block.bytes;
+        Self { block: Arc::new(block), start: 0, bytes }
+    }
+
     pub(super) fn memory(&self) -> (vk::DeviceMemory, u64) {
         (self.block.memory, self.start)
     }
@@ -207,6 +286,18 @@ impl Place {
         // SAFETY: The range was checked against this place, which no other object shares, and the source
         // is ordinary memory. The device does not use the range now: callers wait for the timeline.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        self.flush();
+    }
+
+    /// Gives `len` bytes of the mapped memory to `fill`.
+    pub(super) fn fill(&self, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let at = self.address(offset, len);
+        // SAFETY: As in `write`; every byte pattern is a `u8`, and the caller lets nobody else at the range.
+        fill(unsafe { std::slice::from_raw_parts_mut(at, len) });
+        self.flush();
+    }
+
+    fn flush(&self) {
         if !self.block.coherent {
             let range = [self.whole()];
             // SAFETY: The memory is mapped.

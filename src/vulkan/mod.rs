@@ -18,16 +18,22 @@ mod query;
 mod choose;
 
 mod device;
+mod drill;
 
 mod free_list;
+mod import;
 mod memory;
 
 mod buffer;
 
 mod check;
 mod descriptor;
+mod fetch;
+mod inspect;
 mod pipeline;
+mod profile;
 mod record;
+mod stage;
 
 mod submit;
 mod transfer;
@@ -37,13 +43,19 @@ pub use caps::{Ability, Caps, Limits, Subgroups};
 pub use check::{Access, Fault};
 pub use choose::{Listed, Rank, Request, choose, list};
 pub use device::{Device, Options};
+pub use drill::Drill;
 pub use entry::{Instance, Validation};
 pub use error::Error;
+pub use fetch::{Fetch, Fetched, Fetching};
+pub use import::import;
 pub use info::{DeviceInfo, Kind};
+pub use inspect::Executable;
 pub use memory::{Arena, Residence};
 pub use pipeline::{Binding, Pipeline, Program};
+pub use profile::Timing;
 pub use query::PhysicalDevice;
-pub use record::{Graph, Node, Recorded};
+pub use record::{Cost, Graph, Grid, Node, Recorded};
+pub use stage::Stage;
 pub use submit::{Patience, Queue, Ticket, Waited};
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Compute pipelines: a module, its specialization constants, a required subgroup size.
 //!
+//! The driver compiles on threads of the program's pool while the caller goes on; recording a graph waits for those
+//! that it uses. The cache that they share is the driver's to guard.
+//!
 //! Convention: specialization constant 0 is the width of the workgroup, so a pipeline can be checked
 //! against the device before the driver sees it.
 
@@ -8,7 +11,8 @@ use super::check::Access;
 use super::device::Device;
 use super::error::{Error, api};
 use ash::vk;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// One storage buffer of a shader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +57,65 @@ pub struct Program {
 pub struct Pipeline {
     device: Arc<Device>,
     program: Program,
+    /// Invocations of a workgroup and of a subgroup.
+    widths: [u32; 2],
     sets: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
-    raw: vk::Pipeline,
+    compiled: Arc<Compiled>,
+}
+
+/// What a compilation comes to, as soon as it is over.
+#[derive(Default)]
+struct Compiled {
+    result: Mutex<Option<Result<vk::Pipeline, vk::Result>>>,
+    over: Condvar,
+}
+
+impl Compiled {
+    fn set(&self, result: Result<vk::Pipeline, vk::Result>) {
+        *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        self.over.notify_all();
+    }
+
+    fn wait(&self) -> Result<vk::Pipeline, vk::Result> {
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(result) = *result {
+                return result;
+            }
+            result = self.over.wait(result).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Counts compilations of a device.
+#[derive(Default)]
+pub(super) struct Compilations {
+    /// Begun and over.
+    counts: Mutex<(usize, usize)>,
+    changed: Condvar,
+}
+
+impl Compilations {
+    fn counts(&self) -> MutexGuard<'_, (usize, usize)> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all are over, at most so long. How many have begun and are over.
+    pub(super) fn wait(&self, most: Duration) -> (usize, usize) {
+        let counts = self.counts();
+        let waited = self.changed.wait_timeout_while(counts, most, |c| c.0 > c.1);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 impl Pipeline {
-    /// Compiles `program` with specialization constants `0..constants.len()` (booleans as 0 and 1) and
+    /// Begins to compile `program` with specialization constants `0..constants.len()` (booleans as 0 and 1) and
     /// subgroups of `subgroup`, which [`super::Caps::subgroup_size`] gave.
     ///
     /// # Errors
-    /// [`Error::Pipeline`] when a limit of the device does not allow it or the driver refuses.
+    /// [`Error::Pipeline`] when a limit of the device does not allow it. Whether the driver refuses shows when a graph
+    /// is recorded that uses it.
     pub fn new(
         device: &Arc<Device>,
         program: Program,
@@ -75,17 +127,47 @@ impl Pipeline {
         let mut pipeline = Self {
             device: Arc::clone(device),
             program,
+            widths: [constants[0], subgroup],
             sets: set_layout(device, program.bindings)?,
             layout: vk::PipelineLayout::null(),
-            raw: vk::Pipeline::null(),
+            compiled: Arc::default(),
         };
-        // From here on a failure drops `pipeline`, which destroys what there is; null handles are
-        // ignored.
-        pipeline.layout = layout(device, pipeline.sets, program.push_bytes)?;
-        let raw = compile(device, &program, pipeline.layout, constants, subgroup);
-        pipeline.raw = raw.map_err(|code| fail(code.to_string()))?;
-        device.name(pipeline.raw, program.name);
+        match layout(device, pipeline.sets, program.push_bytes) {
+            Ok(layout) => pipeline.layout = layout,
+            Err(e) => {
+                // From here on dropping `pipeline` destroys what there is; null handles are ignored.
+                pipeline.compiled.set(Ok(vk::Pipeline::null()));
+                return Err(e);
+            }
+        }
+        pipeline.begin(constants.to_vec(), subgroup);
         Ok(Arc::new(pipeline))
+    }
+
+    /// Has the driver compile on another thread.
+    fn begin(&self, constants: Vec<u32>, subgroup: u32) {
+        let (device, compiled) = (Arc::clone(&self.device), Arc::clone(&self.compiled));
+        let (program, layout) = (self.program, self.layout);
+        device.compilations().counts().0 += 1;
+        rayon::spawn(move || {
+            let result = compile(&device, &program, layout, &constants, subgroup);
+            if let Ok(raw) = result {
+                device.name(raw, program.name);
+            }
+            compiled.set(result);
+            device.compilations().counts().1 += 1;
+            device.compilations().changed.notify_all();
+        });
+    }
+
+    /// Waits until it is compiled.
+    ///
+    /// # Errors
+    /// [`Error::Pipeline`] when the driver refused.
+    pub(super) fn ready(&self) -> Result<(), Error> {
+        let fail =
+            |code: vk::Result| Error::Pipeline { name: self.program.name, why: code.to_string() };
+        self.compiled.wait().map(|_| ()).map_err(fail)
     }
 
     /// What it was compiled from.
@@ -93,20 +175,41 @@ impl Pipeline {
         &self.program
     }
 
+    /// Invocations of a workgroup.
+    pub fn workgroup(&self) -> u32 {
+        self.widths[0]
+    }
+
+    /// Invocations of a subgroup.
+    pub fn subgroup(&self) -> u32 {
+        self.widths[1]
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }
 
-    pub(super) fn raw(&self) -> (vk::Pipeline, vk::PipelineLayout, vk::DescriptorSetLayout) {
-        (self.raw, self.layout, self.sets)
+    pub(super) fn sets(&self) -> vk::DescriptorSetLayout {
+        self.sets
+    }
+
+    pub(super) fn raw(&self) -> (vk::Pipeline, vk::PipelineLayout) {
+        let raw = self.compiled.wait().expect("recording waits until it is ready");
+        (raw, self.layout)
     }
 }
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
         let device = self.device.raw();
+        // The layout must outlive the compilation.
+        let raw = self.compiled.wait().unwrap_or(vk::Pipeline::null());
         // SAFETY: Made by `new` and destroyed once; recorded graphs that use it hold an `Arc`.
-        unsafe { device.destroy_pipeline(self.raw, None) };
+        unsafe { device.destroy_pipeline(raw, None) };
         // SAFETY: As above.
         unsafe { device.destroy_pipeline_layout(self.layout, None) };
         // SAFETY: As above.
@@ -216,7 +319,12 @@ fn compile(
             .flags(vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS)
             .push_next(&mut required);
     }
-    let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout)];
+    let mut flags = vk::PipelineCreateFlags::empty();
+    if device.inspector().is_some() {
+        flags |= vk::PipelineCreateFlags::CAPTURE_STATISTICS_KHR
+            | vk::PipelineCreateFlags::CAPTURE_INTERNAL_REPRESENTATIONS_KHR;
+    }
+    let info = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(layout).flags(flags)];
     // SAFETY: Module, layout and cache are of this device; the constants outlive the call.
     let made = unsafe { device.raw().create_compute_pipelines(device.cache(), &info, None) };
     // SAFETY: The pipeline does not need its module any more.

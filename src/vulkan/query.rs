@@ -159,6 +159,7 @@ impl Found {
         }
         let sized = p13.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE);
         let feature = |ability| f.present.contains(&ability);
+        let matrices = if feature(Ability::Matrix) { matrix_edges(instance, raw) } else { vec![] };
         let present = [
             (Ability::Float16, feature(Ability::Float16)),
             (Ability::Denorm16, p12.shader_denorm_preserve_float16 == vk::TRUE),
@@ -169,12 +170,13 @@ impl Found {
             ),
             (Ability::SubgroupSize, feature(Ability::SubgroupSize) && sized),
             (Ability::MemoryModel, feature(Ability::MemoryModel)),
-            (Ability::Matrix, feature(Ability::Matrix) && has_16x16x16(instance, raw)),
-            (Ability::Matrix2, ext.has(MATRIX2)),
+            (Ability::Matrix, matrices.contains(&16)),
+            (Ability::Matrix8, matrices.contains(&8) && !matrices.contains(&16)),
+            (Ability::Matrix2, ext.has(MATRIX2) && matrices.contains(&16)),
             (Ability::HostImport, caps.host_import_align.is_some()),
             (Ability::MemoryBudget, ext.has(ash::ext::memory_budget::NAME)),
             (Ability::MemoryPriority, ext.has(ash::ext::memory_priority::NAME)),
-            (Ability::DeviceFault, ext.has(ash::ext::device_fault::NAME)),
+            (Ability::DeviceFault, feature(Ability::DeviceFault)),
             (Ability::Timestamps, feature(Ability::Timestamps)),
             (Ability::Statistics, ext.has(ash::khr::pipeline_executable_properties::NAME)),
         ];
@@ -205,6 +207,7 @@ impl Features {
         let mut f12 = vk::PhysicalDeviceVulkan12Features::default();
         let mut f13 = vk::PhysicalDeviceVulkan13Features::default();
         let mut matrix = vk::PhysicalDeviceCooperativeMatrixFeaturesKHR::default();
+        let mut fault = vk::PhysicalDeviceFaultFeaturesEXT::default();
         let mut base = vk::PhysicalDeviceFeatures2::default()
             .push_next(&mut f11)
             .push_next(&mut f12)
@@ -212,7 +215,10 @@ impl Features {
         if ext.has(ash::khr::cooperative_matrix::NAME) {
             base = base.push_next(&mut matrix);
         }
-        // SAFETY: A 1.3 device fills the three structures, the fourth where it has the extension.
+        if ext.has(ash::ext::device_fault::NAME) {
+            base = base.push_next(&mut fault);
+        }
+        // SAFETY: A 1.3 device fills the three structures, the others where it has their extensions.
         unsafe { vk.get_physical_device_features2(raw, &mut base) };
         let int16 = base.features.shader_int16;
         let required = [
@@ -237,6 +243,7 @@ impl Features {
                 on(f12.vulkan_memory_model) && on(f12.vulkan_memory_model_device_scope),
             ),
             (Ability::Matrix, on(matrix.cooperative_matrix)),
+            (Ability::DeviceFault, on(fault.device_fault)),
             (Ability::Timestamps, on(f12.host_query_reset)),
         ];
         Self {
@@ -337,19 +344,22 @@ fn compute_units(vk: &ash::Instance, raw: vk::PhysicalDevice, ext: &Extensions) 
     counts.into_iter().find(|&n| n > 0)
 }
 
-/// Whether the driver multiplies 16x16x16 tiles of f16 into f32 at subgroup scope.
-fn has_16x16x16(instance: &Instance, raw: vk::PhysicalDevice) -> bool {
+/// The edges of the cubes of f16 that the driver multiplies into f32 at subgroup scope.
+fn matrix_edges(instance: &Instance, raw: vk::PhysicalDevice) -> Vec<u32> {
     let functions = ash::khr::cooperative_matrix::Instance::new(instance.entry(), instance.raw());
     // SAFETY: Called only where the device has the feature, so the function is there.
     let shapes = unsafe { functions.get_physical_device_cooperative_matrix_properties(raw) };
-    shapes.unwrap_or_default().iter().any(|s| {
-        (s.m_size, s.n_size, s.k_size) == (16, 16, 16)
+    let shapes = shapes.unwrap_or_default();
+    let usable = shapes.iter().filter(|s| {
+        s.m_size == s.n_size
+            && s.n_size == s.k_size
             && s.a_type == vk::ComponentTypeKHR::FLOAT16
             && s.b_type == vk::ComponentTypeKHR::FLOAT16
             && s.c_type == vk::ComponentTypeKHR::FLOAT32
             && s.result_type == vk::ComponentTypeKHR::FLOAT32
             && s.scope == vk::ScopeKHR::SUBGROUP
-    })
+    });
+    usable.map(|s| s.m_size).collect()
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@
 //! is data in buffers.
 
 use super::buffer::Slice;
-use super::check::{Fault, Span, Step, check};
+use super::check::{Access, Fault, Span, Step, check};
 use super::descriptor::Sets;
 use super::device::Device;
 use super::error::{Error, api};
 use super::pipeline::Pipeline;
+use super::profile::{Stamps, Timing};
 use ash::vk;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +28,35 @@ pub struct Node {
     /// Push constants, baked in.
     pub push: Vec<u8>,
     /// Workgroups.
-    pub grid: [u32; 3],
+    pub grid: Grid,
+    /// What it moves and computes, for profiles and predictions.
+    pub cost: Cost,
+}
+
+/// How many workgroups a dispatch has.
+#[derive(Clone)]
+pub enum Grid {
+    /// These, by dimension.
+    Fixed([u32; 3]),
+    /// What three words at the start of the slice say when the dispatch begins. Whoever writes them stays
+    /// within the device's limits; zero means nothing to do.
+    Indirect(Slice),
+}
+
+impl From<[u32; 3]> for Grid {
+    fn from(grid: [u32; 3]) -> Self {
+        Self::Fixed(grid)
+    }
+}
+
+/// Work of one dispatch, by design rather than measured. For dispatches whose size is decided on the
+/// device: what is expected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes that have to come from or go to memory: weights, caches, states; not what caches hold.
+    pub bytes: u64,
+    /// Floating-point operations, a multiply-add being two.
+    pub flops: u64,
 }
 
 /// Levels under construction.
@@ -61,6 +90,12 @@ impl Graph {
         self.levels.last_mut().expect("a level was started").push(node);
     }
 
+    /// Every dispatch, with the number of its level.
+    pub fn nodes(&self) -> impl Iterator<Item = (usize, &Node)> {
+        let levels = self.levels.iter().enumerate();
+        levels.flat_map(|(level, nodes)| nodes.iter().map(move |node| (level, node)))
+    }
+
     /// Checks the graph (module `check`) and records it.
     ///
     /// # Errors
@@ -70,30 +105,52 @@ impl Graph {
         self.record_unchecked(device)
     }
 
+    /// As [`Graph::record`], with the time of every dispatch measured: see [`Recorded::timings`].
+    ///
+    /// # Errors
+    /// As [`Graph::record`].
+    pub fn record_profiled(self, device: &Arc<Device>) -> Result<Arc<Recorded>, Error> {
+        self.check(device).map_err(|fault| Error::Graph { graph: self.label.clone(), fault })?;
+        let stamps = Stamps::new(device, self.levels.iter().map(Vec::len).sum())?;
+        self.write(device, stamps)
+    }
+
     /// Records without the check. For the one test that must see the validation layer complain.
     #[doc(hidden)]
     pub fn record_unchecked(self, device: &Arc<Device>) -> Result<Arc<Recorded>, Error> {
+        self.write(device, None)
+    }
+
+    fn write(self, device: &Arc<Device>, stamps: Option<Stamps>) -> Result<Arc<Recorded>, Error> {
         let nodes: Vec<&Node> = self.levels.iter().flatten().collect();
         for node in &nodes {
             let mut buffers = node.slices.iter().map(|s| &s.buffer);
             let mine = node.pipeline.is_of(device) && buffers.all(|b| b.is_of(device));
             assert!(mine, "`{}` mixes devices", node.label);
+            node.pipeline.ready()?;
         }
         let sets = Sets::new(device, &nodes)?;
         let commands = Commands::new(device)?;
         commands.record(|vk, buffer| {
             let mut index = 0;
+            if let Some(stamps) = &stamps {
+                stamps.begin(vk, buffer);
+            }
             for level in &self.levels {
-                level_barrier(vk, buffer);
+                level_barrier(vk, buffer, level);
                 for node in level {
                     dispatch(vk, buffer, node, sets.get(index));
                     index += 1;
+                    if let Some(stamps) = &stamps {
+                        level_barrier(vk, buffer, level);
+                        stamps.stamp(vk, buffer, index);
+                    }
                 }
             }
             host_barrier(vk, buffer);
         })?;
         let last = AtomicU64::new(0);
-        Ok(Arc::new(Recorded { commands, sets, last, graph: self }))
+        Ok(Arc::new(Recorded { commands, sets, stamps, last, graph: self }))
     }
 
     fn check(&self, device: &Device) -> Result<(), Fault> {
@@ -125,8 +182,21 @@ impl Node {
             }
         }
         let touches = program.bindings.iter().zip(&self.slices);
-        let touches = touches.map(|(b, s)| (b.index, s.span(), b.access)).collect();
-        Ok(Step { label: &self.label, touches, grid: self.grid })
+        let mut touches: Vec<_> = touches.map(|(b, s)| (b.index, s.span(), b.access)).collect();
+        let grid = match &self.grid {
+            Grid::Fixed(grid) => *grid,
+            Grid::Indirect(words) => {
+                if words.bytes < 12 || !words.offset.is_multiple_of(4) {
+                    let (what, expected) = ("bytes of indirect grid", 12);
+                    let found = usize::try_from(words.bytes).unwrap_or(usize::MAX);
+                    let node = self.label.clone();
+                    return Err(Fault::Shape { level, node, what, found, expected });
+                }
+                touches.push((Step::GRID, words.span(), Access::Read));
+                [1; 3]
+            }
+        };
+        Ok(Step { label: &self.label, touches, grid })
     }
 }
 
@@ -135,6 +205,7 @@ pub struct Recorded {
     commands: Commands,
     #[expect(dead_code, reason = "the commands use the sets")]
     sets: Sets,
+    stamps: Option<Stamps>,
     /// The submission it was last part of.
     last: AtomicU64,
     // Keeps buffers and pipelines alive.
@@ -147,9 +218,36 @@ impl Recorded {
         &self.graph.label
     }
 
+    /// How many levels it has, with a barrier in front of each.
+    pub fn levels(&self) -> usize {
+        self.graph.levels.len()
+    }
+
     /// How many dispatches it has.
     pub fn dispatches(&self) -> usize {
         self.graph.levels.iter().map(Vec::len).sum()
+    }
+
+    /// What all its dispatches move and compute.
+    pub fn cost(&self) -> Cost {
+        self.graph.levels.iter().flatten().fold(Cost::default(), |sum, node| Cost {
+            bytes: sum.bytes + node.cost.bytes,
+            flops: sum.flops + node.cost.flops,
+        })
+    }
+
+    /// What each dispatch of the last run took; it must be over. Empty unless the graph was recorded
+    /// by [`Graph::record_profiled`] on a device with timestamps.
+    pub fn timings(&self) -> Result<Vec<Timing>, Error> {
+        let Some(stamps) = &self.stamps else { return Ok(Vec::new()) };
+        let nodes = self.graph.levels.iter().flatten().zip(stamps.read()?);
+        let timing = |(node, ns): (&Node, f64)| Timing {
+            label: node.label.clone(),
+            program: node.pipeline.program().name,
+            cost: node.cost,
+            ns,
+        };
+        Ok(nodes.map(timing).collect())
     }
 
     pub(super) fn is_of(&self, device: &Arc<Device>) -> bool {
@@ -213,6 +311,14 @@ impl Commands {
     }
 }
 
+impl Commands {
+    /// Waits until the device does nothing. For owners that are dropped with commands under way.
+    pub(super) fn wait_idle(&self) {
+        // SAFETY: The device is alive; a failure means that it is lost, and then nothing runs.
+        let _ = unsafe { self.device.raw().device_wait_idle() };
+    }
+}
+
 impl Drop for Commands {
     fn drop(&mut self) {
         // SAFETY: The queue holds what runs, so the pool's buffer does not.
@@ -242,9 +348,14 @@ const READ: vk::AccessFlags2 = vk::AccessFlags2::SHADER_STORAGE_READ;
 const WRITE: vk::AccessFlags2 = vk::AccessFlags2::SHADER_STORAGE_WRITE;
 
 /// Earlier writes become visible; earlier reads are over, which needs no access bit. Write-after-write
-/// needs the second bit of the destination.
-fn level_barrier(vk: &ash::Device, buffer: vk::CommandBuffer) {
-    barrier(vk, buffer, (COMPUTE, WRITE), (COMPUTE, READ | WRITE));
+/// needs the second bit of the destination. Grids are read by another stage, where there are any.
+fn level_barrier(vk: &ash::Device, buffer: vk::CommandBuffer, level: &[Node]) {
+    let mut to = (COMPUTE, READ | WRITE);
+    if level.iter().any(|node| matches!(node.grid, Grid::Indirect(_))) {
+        to.0 |= vk::PipelineStageFlags2::DRAW_INDIRECT;
+        to.1 |= vk::AccessFlags2::INDIRECT_COMMAND_READ;
+    }
+    barrier(vk, buffer, (COMPUTE, WRITE), to);
 }
 
 /// What the graph wrote becomes visible to the host: a signalled semaphore alone does not do that.
@@ -254,7 +365,7 @@ fn host_barrier(vk: &ash::Device, buffer: vk::CommandBuffer) {
 }
 
 fn dispatch(vk: &ash::Device, buffer: vk::CommandBuffer, node: &Node, set: vk::DescriptorSet) {
-    let (pipeline, layout, _) = node.pipeline.raw();
+    let (pipeline, layout) = node.pipeline.raw();
     let point = vk::PipelineBindPoint::COMPUTE;
     // SAFETY: The buffer is being recorded; the node keeps the pipeline alive.
     unsafe { vk.cmd_bind_pipeline(buffer, point, pipeline) };
@@ -265,7 +376,14 @@ fn dispatch(vk: &ash::Device, buffer: vk::CommandBuffer, node: &Node, set: vk::D
         // SAFETY: The check compared the length with the layout's range.
         unsafe { vk.cmd_push_constants(buffer, layout, stage, 0, &node.push) };
     }
-    let [x, y, z] = node.grid;
-    // SAFETY: The check compared the grid with the device's limits.
-    unsafe { vk.cmd_dispatch(buffer, x, y, z) };
+    match &node.grid {
+        Grid::Fixed([x, y, z]) => {
+            // SAFETY: The check compared the grid with the device's limits.
+            unsafe { vk.cmd_dispatch(buffer, *x, *y, *z) };
+        }
+        Grid::Indirect(words) => {
+            // SAFETY: The check saw twelve aligned bytes inside a buffer that allows this use.
+            unsafe { vk.cmd_dispatch_indirect(buffer, words.buffer.raw(), words.offset) };
+        }
+    }
 }

@@ -56,6 +56,8 @@ pub struct Queue {
     in_flight: VecDeque<(u64, Arc<Recorded>)>,
     pub(super) transfer: Option<Transfer>,
     lost: bool,
+    /// What the driver said about the loss.
+    fault: Option<String>,
 }
 
 /// How long a wait polls before it sleeps: a decode step is about as long as one wake-up is late.
@@ -82,6 +84,7 @@ impl Queue {
             in_flight: VecDeque::new(),
             transfer: None,
             lost: false,
+            fault: None,
         })
     }
 
@@ -151,10 +154,11 @@ impl Queue {
         &self.device
     }
 
-    /// Makes every later call answer as if the device had been lost. For tests of recovery.
+    /// Makes the device seem lost after so many more submissions, and its successors, which share its drill, after so
+    /// many of theirs. For tests of recovery.
     #[doc(hidden)]
-    pub fn pretend_lost(&mut self) {
-        self.lost = true;
+    pub fn pretend_lost_after(&mut self, submissions: &[u64]) {
+        self.device.drill().lose_after(submissions);
     }
 
     pub(super) fn submit_raw(
@@ -164,6 +168,7 @@ impl Queue {
     ) -> Result<Ticket, Error> {
         let number = self.last.0 + 1;
         self.last = (number, label.to_owned());
+        self.lost |= self.device.drill().submit();
         if self.lost {
             return Err(self.lost());
         }
@@ -210,6 +215,7 @@ impl Queue {
     fn failed(&mut self, call: &'static str, code: vk::Result) -> Error {
         if code == vk::Result::ERROR_DEVICE_LOST {
             self.lost = true;
+            self.fault = self.device.fault();
             return self.lost();
         }
         api(call)(code)
@@ -217,7 +223,8 @@ impl Queue {
 
     fn lost(&self) -> Error {
         let (submitted, label) = self.last.clone();
-        Error::Lost { label, submitted, completed: self.completed }
+        let fault = self.fault.as_ref().map_or_else(String::new, |text| format!(": {text}"));
+        Error::Lost { label, submitted, completed: self.completed, fault }
     }
 }
 

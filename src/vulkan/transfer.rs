@@ -1,5 +1,5 @@
 //! Copies between host memory and device buffers, through staging, one piece after the other. For
-//! loading, tests and snapshots; the token path never comes here.
+//! loading, tests and snapshots; the token path comes here only with rules of a draw that have changed.
 
 use super::buffer::{Buffer, Slice};
 use super::error::Error;
@@ -65,6 +65,50 @@ impl Queue {
         Ok(self.transfer.as_ref().expect("made above"))
     }
 
+    /// Fills slices with zeros, behind everything submitted and before everything after, and waits.
+    ///
+    /// # Panics
+    /// When a slice leaves its buffer or is not made of whole words.
+    pub fn clear(&mut self, slices: &[Slice]) -> Result<(), Error> {
+        for slice in slices {
+            self.check(slice, usize::try_from(slice.bytes).unwrap_or(usize::MAX));
+        }
+        self.transfer(|vk, commands| {
+            for slice in slices {
+                // SAFETY: The buffer is alive until the wait in `transfer`, and the range was checked.
+                unsafe {
+                    vk.cmd_fill_buffer(commands, slice.buffer.raw(), slice.offset, slice.bytes, 0);
+                }
+            }
+        })
+    }
+
+    /// Fills `to` with repetitions of `pattern`, the last one cut short, and waits.
+    ///
+    /// # Panics
+    /// As [`Queue::clear`], and when the two overlap.
+    pub fn replicate(&mut self, pattern: &Slice, to: &Slice) -> Result<(), Error> {
+        for slice in [pattern, to] {
+            self.check(slice, usize::try_from(slice.bytes).unwrap_or(usize::MAX));
+        }
+        let apart = !Arc::ptr_eq(&pattern.buffer, &to.buffer);
+        assert!(apart && pattern.bytes > 0, "a pattern is repeated into another buffer");
+        let starts = (0..to.bytes).step_by(usize::try_from(pattern.bytes).unwrap_or(usize::MAX));
+        let regions: Vec<_> = starts
+            .map(|at| {
+                vk::BufferCopy::default()
+                    .src_offset(pattern.offset)
+                    .dst_offset(to.offset + at)
+                    .size(pattern.bytes.min(to.bytes - at))
+            })
+            .collect();
+        let (source, target) = (pattern.buffer.raw(), to.buffer.raw());
+        self.transfer(|vk, commands| {
+            // SAFETY: Both buffers are alive until the wait in `transfer`, and the ranges were checked.
+            unsafe { vk.cmd_copy_buffer(commands, source, target, &regions) };
+        })
+    }
+
     /// Copies `from.bytes` to the start of `to`, behind everything submitted and visible to everything
     /// after, and waits.
     fn copy(&mut self, from: &Slice, to: &Slice) -> Result<(), Error> {
@@ -73,15 +117,27 @@ impl Queue {
             .dst_offset(to.offset)
             .size(from.bytes)];
         let (source, target) = (from.buffer.raw(), to.buffer.raw());
-        let transfer = self.transfer.as_ref().expect("staging was made by the caller");
+        self.transfer(|vk, commands| {
+            // SAFETY: Both buffers are alive until the wait in `transfer`, and the caller checked the range.
+            unsafe { vk.cmd_copy_buffer(commands, source, target, &region) };
+        })
+    }
+
+    /// Records transfer commands between barriers, submits them and waits.
+    fn transfer(
+        &mut self,
+        body: impl FnOnce(&ash::Device, vk::CommandBuffer),
+    ) -> Result<(), Error> {
+        let transfer = self.staging()?;
         transfer.commands.record(|vk, buffer| {
-            let shaders = (S::COMPUTE_SHADER, A::SHADER_STORAGE_WRITE);
-            barrier(vk, buffer, shaders, (S::COPY, A::TRANSFER_READ | A::TRANSFER_WRITE));
-            // SAFETY: Both buffers are alive until the wait below, and the caller checked the range.
-            unsafe { vk.cmd_copy_buffer(buffer, source, target, &region) };
+            let writes = A::TRANSFER_READ | A::TRANSFER_WRITE;
+            let before = S::COMPUTE_SHADER | S::COPY | S::CLEAR;
+            let written = A::SHADER_STORAGE_WRITE | A::TRANSFER_WRITE;
+            barrier(vk, buffer, (before, written), (S::COPY | S::CLEAR, writes));
+            body(vk, buffer);
             let after = A::SHADER_STORAGE_READ | A::SHADER_STORAGE_WRITE | A::HOST_READ;
             let users = S::COMPUTE_SHADER | S::HOST;
-            barrier(vk, buffer, (S::COPY, A::TRANSFER_WRITE), (users, after));
+            barrier(vk, buffer, (S::COPY | S::CLEAR, A::TRANSFER_WRITE), (users, after));
         })?;
         let commands = transfer.commands.buffer;
         let ticket = self.submit_raw(commands, "copy")?;
@@ -91,7 +147,7 @@ impl Queue {
         Ok(())
     }
 
-    fn check(&self, slice: &Slice, len: usize) {
+    pub(super) fn check(&self, slice: &Slice, len: usize) {
         assert!(slice.buffer.is_of(&self.device), "a copy into another device");
         let end = slice.offset.checked_add(slice.bytes);
         assert!(end.is_some_and(|end| end <= slice.buffer.bytes()), "a copy leaves its buffer");

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use crate::support::{q36, repo, temp_dir, tiny_model};
 
 /// Every command, with what makes it end at once and well.
-const COMMANDS: [&str; 7] = ["run", "inspect", "devices", "doctor", "completions", "man", "help"];
+const COMMANDS: [&str; 9] =
+    ["run", "bench", "inspect", "kv", "devices", "doctor", "completions", "man", "help"];
 
 #[track_caller]
 fn stdout(args: &[&str]) -> String {
@@ -41,6 +42,7 @@ fn help_pages_are_as_reviewed() {
     snapshot("help.txt", &stdout(&["--help"]));
     snapshot("help-run.txt", &stdout(&["run", "--help"]));
     snapshot("help-run-sampling.txt", &stdout(&["run", "--help", "sampling"]));
+    snapshot("help-bench.txt", &stdout(&["bench", "--help"]));
     snapshot("help-env.txt", &stdout(&["--help", "env"]));
     snapshot("help-doctor.txt", &stdout(&["help", "doctor"]));
 }
@@ -80,7 +82,7 @@ fn wrong_lines_end_with_2_and_one_hint() {
     assert_eq!(
         bad.stderr,
         "q36: invalid value for Q36_DEBUG: no-such\n\
-         hint: known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni|avx512-vbmi\n"
+         hint: known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni|avx512-vbmi, off=float16|denorm16|int-dot|subgroup-size|memory-model|matrix|matrix2|host-import|memory-budget|memory-priority|device-fault|timestamps|statistics, load=in-place|direct|cached, lacks=timelineSemaphore|synchronization2|maintenance4, lose=N, memory=MIB\n"
     );
 }
 
@@ -91,18 +93,47 @@ fn what_has_moved_is_told() {
 }
 
 #[test]
-fn flags_that_need_the_gpu_engine_are_refused() {
+fn flags_that_need_what_is_not_there_are_refused() {
     for flags in [
-        &["--vulkan"][..],
-        &["--backend=vulkan"],
-        &["--ssd-streaming"],
+        &["--ssd-streaming"][..],
         &["--ssd-streaming-full-layers", "3"],
         &["--mtp", "draft.gguf"],
+        &["--simulate-used-memory", "1"],
     ] {
         let out = q36([&["run", "-p", "x"], flags].concat()).run().expect_status(1);
-        assert!(out.stderr.contains("the Vulkan engine"), "{flags:?}: {}", out.stderr);
+        assert!(out.stderr.contains("does not work in this version"), "{flags:?}: {}", out.stderr);
         assert_eq!(out.stdout, "");
     }
+}
+
+#[cfg(not(feature = "vulkan"))]
+#[test]
+fn a_build_without_vulkan_says_so() {
+    let model = tiny_model();
+    let model = model.to_str().expect("the repository's path is UTF-8");
+    for flags in [&["--vulkan"][..], &["--backend=vulkan"], &["--device", "0"]] {
+        let args = [&["run", "-p", "x", "-m", model], flags].concat();
+        let out = q36(args).run().expect_status(1);
+        assert_eq!(
+            out.stderr,
+            "q36: this build has no Vulkan engine\n\
+             hint: build with the feature `vulkan`, or use --cpu\n",
+            "{flags:?}"
+        );
+    }
+}
+
+#[test]
+fn flags_of_a_gpu_have_no_effect_on_the_cpu_and_say_so() {
+    let model = tiny_model();
+    let model = model.to_str().expect("the repository's path is UTF-8");
+    let args = ["run", "-p", "x", "-m", model, "--cpu", "-n", "1", "--device", "0", "--profile"];
+    let out = q36([&args[..], &["-q"]].concat()).run().expect_status(0);
+    assert_eq!(
+        out.stderr,
+        "warning: --device has no effect with --cpu\n\
+         warning: --profile has no effect with --cpu\n"
+    );
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The engine on the demo model: what a session keeps, what it loses, and that neither changes bits.
 
+pub(crate) mod anchors;
+pub(crate) mod prefill;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use q36::engine::{
-    Context, Engine, Error, Miss, ModelEngine, Options, Prepared, Reuse, SessionId, SyncControl,
-    SyncReport, Unattended,
+    BackendChoice, Context, Engine, Error, Miss, ModelEngine, Options, Prepared, Reuse, SessionId,
+    SyncControl, SyncReport, Unattended,
 };
 use q36::tokenizer::TokenId;
 
@@ -14,8 +17,9 @@ fn open(change: impl FnOnce(&mut Options)) -> ModelEngine {
     let mut options = Options::new(tiny_model());
     options.context = Context::Exactly(256);
     options.chunk = Some(8);
+    options.backend = BackendChoice::Cpu;
     change(&mut options);
-    Prepared::new(options).unwrap().open(&mut |_| true).unwrap()
+    Prepared::new(options).unwrap().open(&mut |_, _| true).unwrap()
 }
 
 fn ids(engine: &ModelEngine, text: &str) -> Vec<TokenId> {
@@ -30,11 +34,16 @@ fn sync(engine: &mut ModelEngine, id: SessionId, prompt: &[TokenId]) -> SyncRepo
     engine.sync(id, prompt, &mut Unattended).unwrap()
 }
 
+/// The session's logits.
+fn row(engine: &mut ModelEngine, id: SessionId) -> Vec<f32> {
+    engine.logits(id).unwrap().expect("the session has logits").to_vec()
+}
+
 /// The logits after `prompt` in a session that never held anything else.
 fn cold(engine: &mut ModelEngine, prompt: &[TokenId]) -> Vec<f32> {
     let id = engine.open_session().unwrap();
     sync(engine, id, prompt);
-    let row = engine.logits(id).unwrap().to_vec();
+    let row = row(engine, id);
     engine.close_session(id);
     row
 }
@@ -42,7 +51,7 @@ fn cold(engine: &mut ModelEngine, prompt: &[TokenId]) -> Vec<f32> {
 /// The session's logits are those of a cold start with `prompt`.
 fn assert_same(engine: &mut ModelEngine, id: SessionId, prompt: &[TokenId]) {
     let expected = cold(engine, prompt);
-    assert!(engine.logits(id).unwrap() == expected, "other bits than a cold start");
+    assert!(row(engine, id) == expected, "other bits than a cold start");
 }
 
 #[test]
@@ -55,11 +64,11 @@ fn a_longer_prompt_costs_its_new_tokens_and_gives_the_same_bits() {
     let second = sync(&mut engine, id, &prompt);
     assert_eq!((second.reuse, second.reused), (Reuse::Live, 20));
     assert_eq!((second.evaluated, second.miss), (prompt.len() - 20, None));
-    let warm = engine.logits(id).unwrap().to_vec();
+    let warm = row(&mut engine, id);
     assert_eq!(warm, cold(&mut engine, &prompt));
     let again = sync(&mut engine, id, &prompt);
     assert_eq!((again.reused, again.evaluated), (prompt.len(), 0));
-    assert_eq!(engine.logits(id).unwrap(), warm);
+    assert_eq!(row(&mut engine, id), warm);
 }
 
 #[test]
@@ -76,7 +85,7 @@ fn a_changed_prompt_starts_at_the_best_snapshot() {
     sync(&mut engine, id, &prompt);
     let report = sync(&mut engine, id, &edited);
     assert_eq!((report.reuse, report.reused), (Reuse::Snapshot, 18));
-    assert_eq!(report.miss, Some(Miss::Mismatch { at: 20 }));
+    assert_eq!(report.miss, Some(Miss::TokenMismatch { at: 20 }));
     assert_same(&mut engine, id, &edited);
     // Shorter than the session: the snapshot at its very end has the logits.
     let report = sync(&mut engine, id, &prompt[..18]);
@@ -97,11 +106,10 @@ fn decoding_behind_a_snapshot_leaves_it_as_it_was() {
     sync(&mut engine, id, &prompt);
     let snapshot = engine.snapshot(id).unwrap();
     let decode = |engine: &mut ModelEngine| -> Vec<Vec<f32>> {
-        let row = |engine: &ModelEngine| engine.logits(id).unwrap().to_vec();
-        let mut rows = vec![row(engine)];
+        let mut rows = vec![row(engine, id)];
         for token in &prompt[..4] {
             engine.decode(&[(id, *token)]).unwrap();
-            rows.push(row(engine));
+            rows.push(row(engine, id));
         }
         rows
     };
@@ -169,10 +177,10 @@ fn a_cancelled_prompt_keeps_its_whole_chunks() {
         let held = engine.tokens(id).len();
         assert_eq!((held, held % 8), (report.evaluated, 0), "after {questions} questions");
         assert_eq!(engine.tokens(id), &prompt[..held]);
-        assert!(engine.logits(id).is_none());
+        assert!(engine.logits(id).unwrap().is_none());
         let report = sync(&mut engine, id, &prompt);
         assert_eq!(report.reused, held);
-        assert_eq!(engine.logits(id).unwrap(), expected);
+        assert_eq!(row(&mut engine, id), expected);
         engine.close_session(id);
     }
 }
@@ -185,21 +193,21 @@ fn what_is_refused_changes_nothing() {
     let (a, b) = (engine.open_session().unwrap(), engine.open_session().unwrap());
     sync(&mut engine, a, &prompt[..31]);
     sync(&mut engine, b, &prompt[..8]);
-    let rows = |e: &ModelEngine| [a, b].map(|id| e.logits(id).map(<[f32]>::to_vec));
-    let before = rows(&engine);
+    let rows = |e: &mut ModelEngine| [a, b].map(|id| row(e, id));
+    let before = rows(&mut engine);
     let long = engine.sync(a, &prompt[..33], &mut Unattended).unwrap_err();
     assert!(matches!(long, Error::ContextFull { needed: 33, ctx: 32 }), "{long}");
     assert!(matches!(engine.sync(a, &[], &mut Unattended), Err(Error::EmptyPrompt)));
     let bad = engine.decode(&[(b, prompt[8]), (a, TokenId(vocab))]).unwrap_err();
     assert!(matches!(bad, Error::BadToken { at: 31, .. }), "{bad}");
     assert_eq!([a, b].map(|id| engine.tokens(id).len()), [31, 8]);
-    assert_eq!(rows(&engine), before);
+    assert_eq!(rows(&mut engine), before);
     engine.decode(&[(a, prompt[31])]).unwrap();
     let full = engine.decode(&[(a, prompt[0])]).unwrap_err();
     assert!(matches!(full, Error::ContextFull { .. }), "{full}");
     engine.close_session(b);
     assert!(matches!(engine.decode(&[(b, prompt[0])]), Err(Error::NoSession(1))));
-    assert!(engine.logits(b).is_none() && engine.tokens(b).is_empty());
+    assert!(engine.logits(b).unwrap().is_none() && engine.tokens(b).is_empty());
 }
 
 #[test]
@@ -212,7 +220,7 @@ fn sessions_do_not_see_each_other() {
     sync(&mut engine, b, &prompt[5..25]);
     engine.decode(&[(a, prompt[10]), (b, prompt[25])]).unwrap();
     engine.decode(&[(b, prompt[26]), (a, prompt[11])]).unwrap();
-    assert_eq!(engine.logits(a).unwrap(), alone);
+    assert_eq!(row(&mut engine, a), alone);
 }
 
 #[test]
@@ -233,6 +241,7 @@ fn power_and_threads_change_no_bit() {
 fn a_context_above_the_models_own_is_refused_unless_forced() {
     let prepare = |context| {
         let mut options = Options::new(tiny_model());
+        options.backend = BackendChoice::Cpu;
         options.context = context;
         Prepared::new(options)
     };
@@ -241,6 +250,6 @@ fn a_context_above_the_models_own_is_refused_unless_forced() {
     let shrunk = prepare(Context::Default(32_768)).unwrap();
     assert_eq!(shrunk.info().ctx_tokens, 8192);
     assert!(shrunk.notes().iter().any(|n| n.contains("8192")), "{:?}", shrunk.notes());
-    let forced = prepare(Context::Forced(9000)).unwrap().open(&mut |_| true).unwrap();
+    let forced = prepare(Context::Forced(9000)).unwrap().open(&mut |_, _| true).unwrap();
     assert_eq!(forced.info().ctx_tokens, 9000);
 }

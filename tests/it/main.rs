@@ -2,13 +2,17 @@
 
 #![cfg(test)]
 
+mod bench;
 mod chat;
 mod cli;
+#[cfg(feature = "vulkan")]
+mod device;
 mod engine;
 mod generate;
 mod gguf;
 #[cfg(feature = "vulkan")]
 mod kernels;
+mod kv;
 mod oracle;
 mod run;
 mod support;

@@ -1,12 +1,13 @@
 //! The CPU backend against exact mathematics and against itself (design decisions 18 and 19).
 
-mod fixtures;
+pub(crate) mod fixtures;
 mod invariance;
-mod run;
+pub(crate) mod run;
 mod slots;
 
 use fixtures::{LayerValues, Layers, MODELS, Prompt};
-use q36::cpu::{Logits, Options, SlotId, Step};
+use q36::cpu::{Logits, Options, Step};
+use q36::model::SlotId;
 use q36::quant::TensorType;
 use run::{Run, argmax, log_probabilities, options};
 use std::sync::Mutex;

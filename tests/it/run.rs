@@ -114,7 +114,6 @@ fn mistakes_have_a_code_and_a_next_step() {
     check(&["-p", "a", "-m", "/nonexistent.gguf"], 1, "/nonexistent.gguf");
     check(&["-p", "a", "-m", "README.md"], 1, "README.md");
     check(&["-p", "a", "-c", "9000"], 2, "context length of 8192");
-    check(&["-p", "a", "--vulkan"], 1, "Vulkan");
     check(&["-p", "a b c d e f g h i j k l m n", "-c", "8"], 1, "do not fit a context of 8");
     check(&["-p", "a", "--dir-steering-ffn", "1"], 1, "--dir-steering-file");
     check(&["-p", "a", "--dir-steering-file", "README.md"], 1, "8 x 256 f32 values (8192 bytes)");
@@ -133,6 +132,18 @@ fn ctrl_c_ends_the_reply_cleanly() {
     let out = q36(args).cut(Cut { after_bytes: 3, interrupt: true }).run().expect_status(130);
     assert!(out.stdout.ends_with('\n'), "the shell's prompt gets its own line: {}", out.stdout);
     assert!(out.stderr.contains("ended by: interrupted"), "{}", out.stderr);
+}
+
+#[test]
+fn ctrl_c_ends_a_prompt_before_it_is_through() {
+    let text = "The fox went to the river to drink. There it met a bear. ".repeat(400);
+    let args = ["run", "--cpu", "-m", MODEL, "-c", "8192", "-p", &text, "--prefill-chunk", "512"];
+    let begun = |said: &str| said.contains("input tokens: 0/");
+    let out = q36(args).interrupt_at(begun).run().expect_status(130);
+    assert_eq!(out.stdout.trim(), "");
+    assert!(out.stderr.contains("ended by: interrupted"), "{}", out.stderr);
+    let time = out.to_end.expect("a signal was sent");
+    assert!(time < std::time::Duration::from_secs(30), "ended {time:?} after the signal");
 }
 
 #[test]

@@ -83,7 +83,7 @@ fn command_lines_for_users_parse() {
 fn flags_for_users_exist() {
     // Flags of cargo and of git that the pages show.
     const TOOLS: &str =
-        "--release --no-default-features --features --all-targets --lib --locked --short";
+        "--release --no-default-features --features --all-targets --lib --bench --locked --short";
     let files = read_tree();
     let scripts = files.iter().filter(|f| f.kind == Kind::Shell).map(|f| &*f.text);
     let known: Vec<&str> = scripts.chain([TOOLS]).collect();

@@ -26,11 +26,12 @@ pub(super) fn look(args: &DoctorArgs, environment: &Environment) -> (Vec<Finding
 }
 
 fn sound(prepared: &Prepared) -> Finding {
-    let (model, info) = (prepared.model(), prepared.info());
+    let info = prepared.info();
+    let name = prepared.model().map_or("random weights", |model| model.name());
     let text = format!(
         "{}: {}, {}-bit experts, context of {} tokens",
         info.model.display(),
-        model.name(),
+        name,
         info.quant_bits,
         info.ctx_tokens
     );

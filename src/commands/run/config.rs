@@ -1,14 +1,12 @@
 //! Flags of `run` become engine options and sampling parameters.
 
 use crate::cli::UsageError;
-use crate::cli::engine::MAX_THREADS;
 use crate::cli::environment::Environment;
 use crate::cli::run::RunArgs;
-use crate::cli::values;
+use crate::commands::config::engine_options;
 use crate::commands::paths;
-use crate::commands::values::tensor_type;
 use crate::engine::sample::SamplerParams;
-use crate::engine::{BackendChoice, Context, Locking, Options, SteeringChoice, lock};
+use crate::engine::{Options, SteeringChoice};
 
 /// Resolves the engine's options. Finds the model file.
 ///
@@ -16,40 +14,19 @@ use crate::engine::{BackendChoice, Context, Locking, Options, SteeringChoice, lo
 /// When no model is found, or scales are given without a direction file.
 pub(super) fn options(args: &RunArgs, environment: &Environment) -> anyhow::Result<Options> {
     let engine = &args.engine;
-    let context = &engine.context;
     if args.steering.lacks_file() {
         anyhow::bail!("a steering scale needs directions\nhint: add --dir-steering-file FILE");
     }
     let (attention, ffn) = args.steering.scales();
     let steering =
         args.steering.dir_steering_file.clone().map(|file| SteeringChoice { file, attention, ffn });
-    let threads = engine.threads.or(environment.threads);
-    let chunk = engine.prefill_chunk.or(environment.cpu_prefill_chunk);
-    let lock_file =
-        lock::path(environment.lock_file.as_deref(), environment.runtime_dir.as_deref());
     Ok(Options {
-        backend: match engine.backend() {
-            values::Backend::Auto => BackendChoice::Auto,
-            values::Backend::Cpu => BackendChoice::Cpu,
-            values::Backend::Vulkan => BackendChoice::Vulkan,
-        },
-        threads: threads.map(|n| n.min(MAX_THREADS) as usize),
-        context: match context.ctx {
-            None => Context::default(),
-            Some(n) if context.ctx_force => Context::Forced(n as usize),
-            Some(n) => Context::Exactly(n as usize),
-        },
-        kv_k: context.cache_type_k.map(tensor_type),
-        kv_v: context.cache_type_v.map(tensor_type),
-        chunk: chunk.map(|n| n as usize),
-        quality: engine.quality,
-        warm: engine.warm_weights,
-        power: engine.power,
         // The comparison of --decode-consistency prefills in a session of its own.
         sessions: if args.diagnostics.decode_consistency.is_some() { 2 } else { 1 },
+        // A position that is being saved.
+        snapshots: usize::from(args.kv_disk.kv_disk_dir.is_some()),
         steering,
-        locking: if engine.no_lock { Locking::Never } else { Locking::WhenLarge(lock_file) },
-        ..Options::new(paths::model(engine.model.as_deref(), environment)?)
+        ..engine_options(engine, environment, paths::model(engine.model.as_deref(), environment)?)
     })
 }
 

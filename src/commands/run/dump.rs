@@ -89,7 +89,27 @@ struct LogitsJson<'a> {
     vocab: usize,
     argmax_token: TokenJson,
     argmax_logit: f32,
+    #[serde(flatten)]
+    frontier: Option<FrontierJson<'a>>,
     logits: Logits<'a>,
+}
+
+/// Where `bench` stood, and how it got there.
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct Frontier {
+    pub(in crate::commands) quality: bool,
+    #[serde(rename = "frontier_tokens")]
+    pub(in crate::commands) tokens: usize,
+    pub(in crate::commands) prefill_tokens: usize,
+}
+
+#[derive(Serialize)]
+struct FrontierJson<'a> {
+    kv_k: &'static str,
+    kv_v: &'static str,
+    argmax_id: u32,
+    #[serde(flatten)]
+    place: &'a Frontier,
 }
 
 /// Numbers in the shortest form that reads back the same f32 (nine digits at most); what is not
@@ -104,17 +124,37 @@ impl Serialize for Logits<'_> {
 
 /// `--dump-logits`: the whole row after the prompt.
 pub(super) fn logits(
-    engine: &dyn Engine,
+    engine: &mut dyn Engine,
     session: SessionId,
     prompt_tokens: usize,
     path: &Path,
 ) -> Result<()> {
+    write_logits(engine, session, prompt_tokens, None, path)
+}
+
+/// The same of a frontier of `bench` (cli.md 8).
+pub(in crate::commands) fn frontier_logits(
+    engine: &mut dyn Engine,
+    session: SessionId,
+    frontier: &Frontier,
+    path: &Path,
+) -> Result<()> {
+    write_logits(engine, session, frontier.tokens, Some(frontier), path)
+}
+
+fn write_logits(
+    engine: &mut dyn Engine,
+    session: SessionId,
+    prompt_tokens: usize,
+    frontier: Option<&Frontier>,
+    path: &Path,
+) -> Result<()> {
+    let row = engine.logits(session)?.context("the prompt left no logits")?.to_vec();
+    let best = sample::argmax(&row).context("no logit is finite")?;
     let info = engine.info();
-    let row = engine.logits(session).context("the prompt left no logits")?;
-    let best = sample::argmax(row).context("no logit is finite")?;
     let model = info.model.display().to_string();
     let json = LogitsJson {
-        source: "q36",
+        source: if frontier.is_some() { "q36-bench" } else { "q36" },
         model: &model,
         backend: info.backend.name(),
         quant_bits: info.quant_bits,
@@ -123,7 +163,13 @@ pub(super) fn logits(
         vocab: info.vocab,
         argmax_token: TokenJson::new(engine.tokenizer(), best),
         argmax_logit: row[best.index()],
-        logits: Logits(row),
+        frontier: frontier.map(|place| FrontierJson {
+            kv_k: info.kv_k.name(),
+            kv_v: info.kv_v.name(),
+            argmax_id: best.0,
+            place,
+        }),
+        logits: Logits(&row),
     };
     write_json(path, &json)
 }
@@ -183,10 +229,10 @@ pub(super) fn logprobs(
     let mut steps = Vec::new();
     let mut interrupted = false;
     for step in 0..wanted.limit {
-        let row = engine.logits(session).context("the prompt left no logits")?;
-        let tokenizer = engine.tokenizer();
+        let row = engine.logits(session)?.context("the prompt left no logits")?;
         let top = sample::top_n(row, wanted.top_k);
         let best = sample::argmax(row).context("no logit is finite")?;
+        let tokenizer = engine.tokenizer();
         steps.push(StepJson {
             step,
             selected: TokenJson::new(tokenizer, best),

@@ -1,11 +1,12 @@
 //! `q36 run`: one prompt, one answer; or a diagnostic instead.
 
 mod config;
-mod dump;
+pub(super) mod dump;
 mod oneshot;
-mod plan;
+pub(super) mod plan;
 mod prefill;
-mod prompt;
+pub(super) mod prompt;
+mod saved;
 mod score;
 mod show;
 mod start;

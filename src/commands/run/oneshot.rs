@@ -6,12 +6,13 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::prefill;
+use super::saved::Saved;
 use super::show::{Display, Format};
 use crate::chat::ThinkOptions;
 use crate::commands::{Context, Exit};
 use crate::engine::generate::{Generation, Next};
 use crate::engine::sample::Sampler;
-use crate::engine::{Engine, SessionId};
+use crate::engine::{SessionId, StateIo};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::util::signal::Interrupt;
@@ -24,6 +25,8 @@ pub(super) struct Request<'a> {
     pub(super) think: ThinkOptions,
     pub(super) limit: usize,
     pub(super) format: Format,
+    /// Where states of prompts are kept.
+    pub(super) saved: Option<&'a mut Saved>,
 }
 
 /// The closing object of the JSON formats.
@@ -87,25 +90,31 @@ impl Clock {
 
 /// Prefills, generates, prints, reports the time it took.
 pub(super) fn run(
-    engine: &mut dyn Engine,
+    engine: &mut dyn StateIo,
     session: SessionId,
     request: Request<'_>,
     display: &mut Display,
     context: &Context,
     interrupt: &Interrupt,
 ) -> Result<Exit> {
-    let Request { prompt, sampler, seed, think, limit, format } = request;
+    let Request { prompt, sampler, seed, think, limit, format, mut saved } = request;
     let started = Instant::now();
-    let sync = prefill::run(engine, session, prompt, context, interrupt)?;
+    let sync = match &mut saved {
+        Some(saved) => saved.prefill(engine, session, prompt, context, interrupt)?,
+        None => prefill::run(engine, session, prompt, context, interrupt)?,
+    };
     let mut clock =
         Clock { prefill: started.elapsed(), evaluated: sync.evaluated, ..Clock::default() };
     let mut reply = Generation::new(engine, session, sampler, think, limit);
     let finish = if sync.cancelled {
         None
     } else {
-        generate(engine, &mut reply, display, &mut clock, interrupt)?
+        generate((engine, saved.as_deref_mut()), &mut reply, display, &mut clock, interrupt)?
     };
     display.finish()?;
+    if let Some(saved) = saved {
+        saved.close(engine, context);
+    }
     let timings = clock.timings();
     let interrupted = finish.is_none();
     let finish = finish.unwrap_or("interrupted");
@@ -142,7 +151,7 @@ pub(super) fn run(
 
 /// Streams the reply; `None` when it was interrupted.
 fn generate(
-    engine: &mut dyn Engine,
+    (engine, mut saved): (&mut dyn StateIo, Option<&mut Saved>),
     reply: &mut Generation,
     display: &mut Display,
     clock: &mut Clock,
@@ -161,6 +170,9 @@ fn generate(
                 }
                 clock.generated += 1;
                 display.token(fed.show, engine.tokenizer().visible_bytes(fed.id))?;
+                if let Some(saved) = &mut saved {
+                    saved.pump(engine);
+                }
             }
         }
     };

@@ -5,17 +5,18 @@ use serde::Serialize;
 
 use crate::commands::machine::Machine;
 use crate::commands::{Context, Exit};
-use crate::engine::Info;
+use crate::engine::{BackendKind, Info};
 use crate::model::memory::Plan;
 use crate::util::units::Bytes;
 
 /// What memory goes where, in one line.
-pub(super) fn line(info: &Info) -> String {
+pub(in crate::commands) fn line(info: &Info) -> String {
     let plan = &info.plan;
     format!(
-        "{}: {} weights mapped, context {} tokens ({}/{} rows {}, state {}), scratch {} for chunks of {}",
+        "{}: {} weights {}, context {} tokens ({}/{} rows {}, state {}), scratch {} for chunks of {}",
         info.backend.name(),
         Bytes(plan.weights),
+        place(info),
         info.ctx_tokens,
         info.kv_k,
         info.kv_v,
@@ -24,6 +25,14 @@ pub(super) fn line(info: &Info) -> String {
         Bytes(plan.scratch),
         info.chunk_tokens,
     )
+}
+
+/// Where the weights are.
+fn place(info: &Info) -> &'static str {
+    match info.backend {
+        BackendKind::Cpu => "mapped",
+        BackendKind::Vulkan => "on the device",
+    }
 }
 
 /// The plan for programs.
@@ -39,15 +48,35 @@ struct Json<'a> {
     memory: &'a Plan,
     memory_beyond_weights: u64,
     memory_available: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<DeviceJson<'a>>,
     fits: bool,
 }
 
-/// Prints resolved options and the plan. Success when it fits: mapped weights may be dropped and
-/// read again, so only what stands beside them must.
+/// The device's part of the plan.
+#[derive(Serialize)]
+struct DeviceJson<'a> {
+    name: &'a str,
+    needed: u64,
+    usable: u64,
+}
+
+impl<'a> DeviceJson<'a> {
+    fn new(info: &'a Info) -> Option<Self> {
+        let (name, usable) = (info.device.as_deref()?, info.device_usable?.0);
+        Some(Self { name, needed: info.plan.on_device(), usable })
+    }
+}
+
+/// Prints resolved options and the plan. Success when it fits: a device has to hold everything; weights that the CPU
+/// maps may be dropped and read again, so only what stands beside them must fit.
 pub(super) fn dry_run(info: &Info, json: bool, context: &Context) -> Result<Exit> {
     let available = Machine::read("/".as_ref()).memory_available;
     let needed = Bytes(info.plan.beyond_weights());
-    let fits = available.is_none_or(|available| needed <= available);
+    let fits = match info.device_usable {
+        Some(usable) => info.plan.on_device() <= usable.0,
+        None => available.is_none_or(|available| needed <= available),
+    };
     if json {
         let object = Json {
             model: info.model.display().to_string(),
@@ -60,6 +89,7 @@ pub(super) fn dry_run(info: &Info, json: bool, context: &Context) -> Result<Exit
             memory: &info.plan,
             memory_beyond_weights: needed.0,
             memory_available: available.map(|b| b.0),
+            device: DeviceJson::new(info),
             fits,
         };
         context.printer.line(&serde_json::to_string(&object)?)?;
@@ -72,12 +102,12 @@ pub(super) fn dry_run(info: &Info, json: bool, context: &Context) -> Result<Exit
 fn table(info: &Info, available: Option<Bytes>, fits: bool) -> String {
     let plan = &info.plan;
     let available = available.map_or_else(|| "unknown".to_owned(), |b| b.to_string());
-    let rows = [
+    let mut rows = vec![
         ("model", info.model.display().to_string()),
         ("backend", format!("{}, {} threads", info.backend.name(), info.threads)),
         ("context", format!("{} tokens", info.ctx_tokens)),
         ("prefill chunk", format!("{} tokens", info.chunk_tokens)),
-        ("weights, mapped", Bytes(plan.weights).to_string()),
+        ("weights", format!("{}, {}", Bytes(plan.weights), place(info))),
         ("K/V rows", format!("{} ({}/{})", Bytes(plan.kv()), info.kv_k, info.kv_v)),
         ("recurrent state", format!("{} in {} slots", Bytes(plan.state()), plan.slots)),
         ("logits and ids", Bytes(plan.logits() + plan.ids()).to_string()),
@@ -85,7 +115,13 @@ fn table(info: &Info, available: Option<Bytes>, fits: bool) -> String {
         ("scratch", Bytes(plan.scratch).to_string()),
         ("beside the weights", Bytes(plan.beyond_weights()).to_string()),
         ("memory available", available),
-        ("fits", if fits { "yes" } else { "no" }.to_owned()),
     ];
-    rows.map(|(name, value)| format!("{name:<20}{value}")).join("\n")
+    if let Some(device) = DeviceJson::new(info) {
+        let (needed, usable) = (Bytes(device.needed), Bytes(device.usable));
+        rows.push(("device", device.name.to_owned()));
+        rows.push(("on the device", format!("{needed} of {usable}")));
+    }
+    rows.push(("fits", if fits { "yes" } else { "no" }.to_owned()));
+    let line = |(name, value): &(&str, String)| format!("{name:<20}{value}");
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -10,7 +10,7 @@ use crate::tokenizer::{TokenId, Tokenizer};
 
 /// How the text is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(in crate::commands) enum Reading {
     /// A message of the user, put into the chat template.
     Message,
     /// A chat that is rendered already: its markers are control tokens.
@@ -53,7 +53,7 @@ pub(super) fn think_mode(args: &RunArgs, ctx_tokens: usize, printer: &Printer) -
 ///
 /// # Errors
 /// When the template refuses the message.
-pub(super) fn tokens(
+pub(in crate::commands) fn tokens(
     tokenizer: &Tokenizer,
     text: &str,
     reading: Reading,

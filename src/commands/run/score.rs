@@ -44,7 +44,7 @@ pub(super) fn perplexity(
     }
     let mut nll = 0.0;
     for (scored, &id) in ids[CONTEXT_TOKENS..end].iter().enumerate() {
-        let row = engine.logits(session).context("the text left no logits")?;
+        let row = engine.logits(session)?.context("the text left no logits")?;
         nll -= f64::from(row[id.index()]) - sample::log_sum_exp(row);
         if (scored + 1).is_multiple_of(PROGRESS_EVERY) {
             let ppl = (nll / (scored + 1) as f64).exp();
@@ -82,18 +82,18 @@ pub(super) fn decode_consistency(
         if interrupt.is_raised() {
             return Ok(Exit::Interrupted);
         }
-        let row = engine.logits(session).context("the prompt left no logits")?;
+        let row = engine.logits(session)?.context("the prompt left no logits")?;
         let best = sample::argmax(row).context("no logit is finite")?;
         engine.decode(&[(session, best)])?;
     }
     let ids = engine.tokens(session).to_vec();
-    let live = engine.logits(session).context("decoding left no logits")?.to_vec();
+    let live = engine.logits(session)?.context("decoding left no logits")?.to_vec();
     let fresh = engine.open_session()?;
     let report = prefill::run(engine, fresh, &ids, context, interrupt)?;
     if report.cancelled {
         return Ok(Exit::Interrupted);
     }
-    let again = engine.logits(fresh).context("prefilling left no logits")?.to_vec();
+    let again = engine.logits(fresh)?.context("prefilling left no logits")?.to_vec();
     engine.close_session(fresh);
     let difference = Difference::between(&live, &again);
     let note = |text: &str| context.printer.message(Class::Plain, text);

@@ -6,20 +6,20 @@ use anyhow::Result;
 
 use super::oneshot::{self, Request};
 use super::prompt::{self, Reading};
+use super::saved::Saved;
 use super::show::{Display, Format};
 use super::{config, dump, plan, prefill, score};
 use crate::chat::{Budget, ThinkOptions};
 use crate::cli::UsageError;
 use crate::cli::run::RunArgs;
-use crate::commands::{self, Context, Exit};
+use crate::commands::{self, Context, Exit, profile, progress};
 use crate::engine::generate::ends_inside_thought;
 use crate::engine::sample::Sampler;
-use crate::engine::{Engine, Prepared, SessionId};
+use crate::engine::{Engine as _, Prepared, SessionId, StateIo};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::tools::inspect::InspectOptions;
 use crate::util::signal::Interrupt;
-use crate::util::units::Bytes;
 
 /// Runs the subcommand.
 pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit> {
@@ -46,16 +46,10 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
     }
     printer.note(Class::Plain, &plan::line(prepared.info()));
     let interrupt = Interrupt::install()?;
-    if args.engine.warm_weights {
-        let bytes = Bytes(prepared.info().plan.weights);
-        printer.note(Class::Plain, &format!("reading all weights once: {bytes}"));
-    }
-    let mut engine = prepared.open(&mut |_| !interrupt.is_raised())?;
-    if interrupt.is_raised() {
-        return Ok(Exit::Interrupted);
-    }
+    let opened = progress::open(prepared, args.engine.warm_weights, context, &interrupt)?;
+    let Some(mut engine) = opened else { return Ok(Exit::Interrupted) };
     let session = engine.open_session()?;
-    match (&diagnostics.perplexity_file, text) {
+    let exit = match (&diagnostics.perplexity_file, text) {
         (Some(path), _) => {
             let limit = args.prompt.tokens as usize;
             score::perplexity(&mut engine, session, path, limit, context, &interrupt)
@@ -65,7 +59,9 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
             run.prompt(&text)
         }
         (None, None) => unreachable!("check refuses a run without a prompt"),
-    }
+    }?;
+    profile::report(&mut engine, &args.engine, context)?;
+    Ok(exit)
 }
 
 /// `--inspect`: the summary of the file that would be run, with the memory plan of these flags.
@@ -96,6 +92,11 @@ fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
         (None, None) if d.dump_tokens => usage("--dump-tokens needs a prompt: add -p TEXT"),
         (None, None) => usage("a prompt is needed: add -p TEXT or --prompt-file FILE"),
         (None, Some("")) => usage("the prompt is empty"),
+        _ if args.kv_disk.kv_disk_dir.is_some()
+            && (d.perplexity_file.is_some() || d.reads_a_prompt()) =>
+        {
+            usage("--kv-disk-dir goes with an answer, not with diagnostics")
+        }
         _ => Ok(()),
     }
 }
@@ -103,7 +104,7 @@ fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
 /// Everything that has a prompt and an engine.
 struct Run<'a> {
     args: &'a RunArgs,
-    engine: &'a mut dyn Engine,
+    engine: &'a mut dyn StateIo,
     session: SessionId,
     context: &'a Context,
     interrupt: Interrupt,
@@ -174,6 +175,7 @@ impl Run<'_> {
             budget: args.sampling.think_budget.map(|n| Budget::thought(n as usize)),
             recover_calls: false,
         };
+        let mut saved = Saved::open(&args.kv_disk, self.engine, self.context)?;
         let request = Request {
             prompt: ids,
             sampler: Sampler::new(config::sampler_params(args), seed),
@@ -181,6 +183,7 @@ impl Run<'_> {
             think,
             limit: self.limit(),
             format,
+            saved: saved.as_mut(),
         };
         let (engine, session) = (&mut *self.engine, self.session);
         oneshot::run(engine, session, request, &mut display, self.context, &self.interrupt)

@@ -165,7 +165,7 @@ fn a_lost_device_is_an_error_with_the_last_label() {
     let Some(mut chain) = Chain::new(Validation::Off) else { return };
     let recorded = two_levels(&chain, false).record(&chain.device).unwrap();
     chain.queue.run(&recorded, &Patience::default()).unwrap();
-    chain.queue.pretend_lost();
+    chain.queue.pretend_lost_after(&[0]);
     let error = chain.queue.submit(&recorded).unwrap_err();
     assert!(matches!(&error, Error::Lost { label, .. } if label == "chain"), "{error}");
     assert!(error.to_string().contains("lost during `chain`"), "{error}");

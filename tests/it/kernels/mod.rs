@@ -17,7 +17,11 @@ fn open(validation: Validation) -> Option<(Arc<Device>, Queue)> {
         Ok(opened) => Some(opened),
         // Anything else is a failure of ours.
         Err(
-            e @ (Error::Loader(_) | Error::Instance(_) | Error::NoDevice(_) | Error::NoLayer(_)),
+            e @ (Error::Loader(_)
+            | Error::Instance(_)
+            | Error::NoDriver
+            | Error::NoDevice(_)
+            | Error::NoLayer(_)),
         ) => {
             let why = e.to_string();
             crate::support::skip(why.lines().next().unwrap_or_default());

@@ -4,6 +4,9 @@ use super::spirv::{Module, Shape};
 use q36::kernels::{INTERFACES, Interface, MODULES};
 use std::process::Command;
 
+/// `CooperativeMatrixKHR`, as a SPIR-V capability.
+const COOPERATIVE_MATRIX: u32 = 6022;
+
 fn declared(interface: &Interface) -> Shape {
     let mut bindings: Vec<_> = interface.bindings.iter().map(|b| (0, b.index, b.access)).collect();
     bindings.sort_by_key(|b| b.1);
@@ -34,6 +37,7 @@ fn every_module_is_valid_spirv() {
         return crate::support::skip("needs spirv-val (Debian: spirv-tools)");
     }
     let dir = tempfile::tempdir().unwrap();
+    let mut unknown = 0;
     for module in MODULES {
         let path = dir.path().join(module.name);
         let bytes: Vec<u8> = module.words().iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -43,6 +47,16 @@ fn every_module_is_valid_spirv() {
             .arg(path)
             .output()
             .unwrap();
-        assert!(out.status.success(), "{}: {}", module.name, String::from_utf8_lossy(&out.stderr));
+        let said = String::from_utf8_lossy(&out.stderr);
+        // An older validator does not know cooperative matrices; it says so before it looks at anything.
+        let is_unknown =
+            said.contains(&format!("Invalid capability operand: {COOPERATIVE_MATRIX}"));
+        assert!(out.status.success() || is_unknown, "{}: {said}", module.name);
+        unknown += usize::from(is_unknown);
+    }
+    if unknown > 0 {
+        crate::support::skip(&format!(
+            "{unknown} modules with cooperative matrices need a newer spirv-val"
+        ));
     }
 }

@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 /// One prompt.
 #[derive(Deserialize)]
-pub(super) struct Prompt {
-    pub(super) name: String,
-    pub(super) ids: Vec<u32>,
+pub(crate) struct Prompt {
+    pub(crate) name: String,
+    pub(crate) ids: Vec<u32>,
     /// The 20 most likely tokens after the prompt, with log-probabilities.
-    pub(super) hf_top: Vec<(u32, f64)>,
+    pub(crate) hf_top: Vec<(u32, f64)>,
     /// The most likely tokens up to the end of the turn.
-    pub(super) hf_greedy: Vec<u32>,
+    pub(crate) hf_greedy: Vec<u32>,
     /// How far apart the two best logits are at each of those steps.
-    pub(super) hf_margin: Vec<f64>,
+    pub(crate) hf_margin: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -27,22 +27,22 @@ struct Prompts {
 
 /// The residual stream of one prompt, after the embedding and after each layer but the last, then after the last norm.
 #[derive(Deserialize)]
-pub(super) struct Layers {
-    pub(super) name: String,
+pub(crate) struct Layers {
+    pub(crate) name: String,
     #[serde(rename = "layers")]
-    pub(super) depths: Vec<LayerValues>,
-    pub(super) last_logits_l2: f64,
-    pub(super) last_logits_first16: Vec<f64>,
-    pub(super) last_logits_argmax: usize,
-    pub(super) mean_nll: f64,
+    pub(crate) depths: Vec<LayerValues>,
+    pub(crate) last_logits_l2: f64,
+    pub(crate) last_logits_first16: Vec<f64>,
+    pub(crate) last_logits_argmax: usize,
+    pub(crate) mean_nll: f64,
 }
 
 #[derive(Deserialize)]
-pub(super) struct LayerValues {
-    pub(super) what: String,
-    pub(super) last_token_l2: f64,
-    pub(super) all_tokens_l2: f64,
-    pub(super) last_token_first16: Vec<f64>,
+pub(crate) struct LayerValues {
+    pub(crate) what: String,
+    pub(crate) last_token_l2: f64,
+    pub(crate) all_tokens_l2: f64,
+    pub(crate) last_token_first16: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -51,10 +51,10 @@ struct LayersFile {
 }
 
 /// The names of the model fixtures; the first is the demo model of this repository.
-pub(super) const MODELS: [&str; 3] = ["tiny-q2", "tiny-q2-q4", "tiny-q8"];
+pub(crate) const MODELS: [&str; 3] = ["tiny-q2", "tiny-q2-q4", "tiny-q8"];
 
 /// A model with its prompts; `None`, said aloud, where the file is not here.
-pub(super) fn load(name: &str) -> Option<(Arc<Model>, Vec<Prompt>)> {
+pub(crate) fn load(name: &str) -> Option<(Arc<Model>, Vec<Prompt>)> {
     let (model, prompts) = if name == MODELS[0] {
         (support::tiny_model(), support::repo("tests/test-vectors/tiny-q2.json"))
     } else {
@@ -66,7 +66,7 @@ pub(super) fn load(name: &str) -> Option<(Arc<Model>, Vec<Prompt>)> {
 }
 
 /// Values of every layer of the demo model for some of its prompts.
-pub(super) fn layers() -> Vec<Layers> {
+pub(crate) fn layers() -> Vec<Layers> {
     read::<LayersFile>(&support::repo("tests/test-vectors/tiny-q2.layers.json")).prompts
 }
 

@@ -3,8 +3,8 @@
 use super::fixtures::{self, MODELS};
 use super::run::{Run, bits, options};
 use proptest::prelude::*;
-use q36::cpu::{Logits, Options, SlotId};
-use q36::model::Model;
+use q36::cpu::{Logits, Options};
+use q36::model::{Model, SlotId};
 use q36::quant::TensorType;
 use std::sync::{Arc, LazyLock};
 

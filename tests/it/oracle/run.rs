@@ -1,12 +1,12 @@
 //! A sequence on the CPU backend, and the comparison of its logits.
 
-use q36::cpu::{Backend, Error, Kv, Logits, Options, SlotId, Step};
-use q36::model::Model;
+use q36::cpu::{Backend, Error, Kv, Logits, Options, Step};
+use q36::model::{Model, SlotId};
 use q36::quant::TensorType;
 use std::sync::Arc;
 
 /// The setup of most tests: f16 rows, two threads, three slots.
-pub(super) fn options(quality: bool) -> Options {
+pub(crate) fn options(quality: bool) -> Options {
     Options {
         kv_k: TensorType::F16,
         kv_v: TensorType::F16,
@@ -20,28 +20,28 @@ pub(super) fn options(quality: bool) -> Options {
 }
 
 /// One sequence. Its steps go from one of two slots to the other, as prefill does.
-pub(super) struct Run {
-    pub(super) backend: Backend,
-    pub(super) kv: Kv,
-    pub(super) pos: usize,
-    pub(super) slot: SlotId,
+pub(crate) struct Run {
+    pub(crate) backend: Backend,
+    pub(crate) kv: Kv,
+    pub(crate) pos: usize,
+    pub(crate) slot: SlotId,
 }
 
 impl Run {
-    pub(super) fn new(model: &Arc<Model>, options: Options) -> Self {
+    pub(crate) fn new(model: &Arc<Model>, options: Options) -> Self {
         let backend = Backend::new(Arc::clone(model), options).expect("valid options");
         let kv = backend.new_kv();
         Self { backend, kv, pos: 0, slot: SlotId(0) }
     }
 
     /// Starts over.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.backend.reset_slot(self.slot).expect("the slot exists");
         self.pos = 0;
     }
 
     /// One step to any slot; after an error nothing has moved.
-    pub(super) fn try_step(
+    pub(crate) fn try_step(
         &mut self,
         tokens: &[u32],
         target: SlotId,
@@ -57,13 +57,13 @@ impl Run {
     }
 
     /// One step to a slot.
-    pub(super) fn step(&mut self, tokens: &[u32], target: SlotId, logits: Logits) -> &[f32] {
+    pub(crate) fn step(&mut self, tokens: &[u32], target: SlotId, logits: Logits) -> &[f32] {
         self.try_step(tokens, target, logits, &|| false).expect("a valid step");
         self.backend.logits()
     }
 
     /// Tokens in chunks; the logits of the last one.
-    pub(super) fn feed(&mut self, tokens: &[u32], chunk: usize) -> &[f32] {
+    pub(crate) fn feed(&mut self, tokens: &[u32], chunk: usize) -> &[f32] {
         let mut left = tokens.len();
         for part in tokens.chunks(chunk) {
             left -= part.len();
@@ -74,7 +74,7 @@ impl Run {
     }
 
     /// Convolution rows and states of all recurrent layers in a slot that stands at `pos`.
-    pub(super) fn slot_bits(&self, slot: SlotId, pos: usize) -> Vec<u32> {
+    pub(crate) fn slot_bits(&self, slot: SlotId, pos: usize) -> Vec<u32> {
         let layers = 0..self.backend.model().shape.recurrent_layers();
         let read = |index| self.backend.read_slot(slot, index, pos).expect("the slot exists");
         let values = layers.map(read).map(|(rows, state)| [rows.concat(), state.to_vec()].concat());
@@ -83,19 +83,19 @@ impl Run {
 }
 
 /// The bits of a row, which are compared where equal means equal.
-pub(super) fn bits(row: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(row: &[f32]) -> Vec<u32> {
     row.iter().map(|v| v.to_bits()).collect()
 }
 
 /// Log-probabilities of a row of logits.
-pub(super) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
+pub(crate) fn log_probabilities(logits: &[f32]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f32::MIN, f32::max);
     let sum: f64 = logits.iter().map(|v| f64::from(v - max).exp()).sum();
     logits.iter().map(|v| f64::from(v - max) - sum.ln()).collect()
 }
 
 /// The index of the largest logit, the first of equal ones.
-pub(super) fn argmax(logits: &[f32]) -> usize {
+pub(crate) fn argmax(logits: &[f32]) -> usize {
     let better = |best: usize, i: usize| if logits[i] > logits[best] { i } else { best };
     (1..logits.len()).fold(0, better)
 }

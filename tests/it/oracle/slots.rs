@@ -2,8 +2,8 @@
 
 use super::fixtures::{self, MODELS, Prompt};
 use super::run::{Run, bits, options};
-use q36::cpu::{Backend, Error, Logits, Options, SlotId};
-use q36::model::Model;
+use q36::cpu::{Backend, Error, Logits, Options};
+use q36::model::{Model, SlotId};
 use q36::ops::Steering;
 use q36::quant::TensorType;
 use std::sync::Arc;

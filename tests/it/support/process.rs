@@ -16,8 +16,12 @@ pub(crate) struct Run {
     command: Command,
     stdin: Vec<u8>,
     cut: Option<Cut>,
+    interrupt_at: Option<Said>,
     home: tempfile::TempDir,
 }
+
+/// Whether what was said on stderr so far is enough.
+type Said = fn(&str) -> bool;
 
 /// What happens to the program in the middle of its output.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +41,8 @@ pub(crate) struct Output {
     pub(crate) stdout: String,
     pub(crate) stdout_bytes: Vec<u8>,
     pub(crate) stderr: String,
+    /// Time from the Ctrl+C of [`Run::interrupt_at`] to the end.
+    pub(crate) to_end: Option<Duration>,
 }
 
 /// The program of this build with these arguments, nothing on its standard input, a fresh `HOME`
@@ -58,7 +64,7 @@ where
     for name in ["NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
         command.env_remove(name);
     }
-    Run { command, stdin: Vec::new(), cut: None, home }
+    Run { command, stdin: Vec::new(), cut: None, interrupt_at: None, home }
 }
 
 impl Run {
@@ -71,6 +77,12 @@ impl Run {
     /// Interferes in the middle of the output.
     pub(crate) fn cut(mut self, cut: Cut) -> Self {
         self.cut = Some(cut);
+        self
+    }
+
+    /// Sends a Ctrl+C once stderr has said enough.
+    pub(crate) fn interrupt_at(mut self, said: Said) -> Self {
+        self.interrupt_at = Some(said);
         self
     }
 
@@ -107,13 +119,28 @@ impl Run {
                 }
             }
         };
-        let stderr = collect(child.stderr.take().expect("stderr is a pipe"));
+        let stderr = child.stderr.take().expect("stderr is a pipe");
+        let (sent, signal) = mpsc::channel();
+        let stderr = match self.interrupt_at {
+            None => collect(stderr),
+            Some(said) => {
+                let pid = rustix::process::Pid::from_child(&child);
+                let interrupt = move || {
+                    let signal = rustix::process::Signal::INT;
+                    rustix::process::kill_process(pid, signal).expect("the child is running");
+                    let _ = sent.send(Instant::now());
+                };
+                watch(stderr, said, interrupt)
+            }
+        };
         let deadline = Instant::now() + LIMIT;
         let stdout_bytes = await_end(&mut child, &stdout, deadline);
         let stderr = await_end(&mut child, &stderr, deadline);
         let status = child.wait().expect("the child was started by this process").code();
         drop(self.home);
+        let to_end = signal.try_recv().ok().map(|at| at.elapsed());
         Output {
+            to_end,
             status,
             stdout: String::from_utf8_lossy(&stdout_bytes).into_owned(),
             stdout_bytes,
@@ -152,6 +179,28 @@ fn collect(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let _ = pipe.read_to_end(&mut bytes);
+        let _ = send.send(bytes);
+    });
+    receive
+}
+
+/// Reads a pipe as [`collect`] does, and calls `act` when it has said enough.
+fn watch(
+    mut pipe: impl Read + Send + 'static,
+    said: Said,
+    act: impl FnOnce() + Send + 'static,
+) -> mpsc::Receiver<Vec<u8>> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut bytes, mut piece, mut act) = (Vec::new(), [0; 256], Some(act));
+        while let Ok(n @ 1..) = pipe.read(&mut piece) {
+            bytes.extend_from_slice(&piece[..n]);
+            if said(&String::from_utf8_lossy(&bytes))
+                && let Some(act) = act.take()
+            {
+                act();
+            }
+        }
         let _ = send.send(bytes);
     });
     receive

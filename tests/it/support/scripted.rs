@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use q36::engine::sample::{DrawRules, Sampler, SamplerParams};
 use q36::engine::{
-    BackendKind, Engine, Error, Info, Reuse, SessionId, SnapshotId, SyncControl, SyncReport,
+    Advance, BackendKind, Engine, Error, Info, Miss, Reuse, SessionId, Slice, SnapshotId, Stage,
+    SyncReport, Target,
 };
 use q36::model::Model;
 use q36::model::memory::{Plan, Request};
@@ -18,6 +20,9 @@ struct Session {
     tokens: Vec<TokenId>,
     logits: Option<Vec<f32>>,
     snapshots: BTreeMap<SnapshotId, usize>,
+    rules: DrawRules,
+    /// What is left of a prompt, and the report so far.
+    job: Option<(Vec<TokenId>, SyncReport)>,
 }
 
 /// Its logits are 0 but for the scripted token's, which is 20: that one is certain at any usual
@@ -40,8 +45,10 @@ impl ScriptedEngine {
         let (kv_k, kv_v) = (TensorType::F16, TensorType::F16);
         let plan = Plan::new(&model.shape, 0, &Request::single(kv_k, kv_v, ctx));
         let info = Info {
+            device_usable: None,
             model: path,
             backend: BackendKind::Cpu,
+            device: None,
             ctx_tokens: ctx,
             chunk_tokens: 4,
             threads: 1,
@@ -96,28 +103,48 @@ impl Engine for ScriptedEngine {
         self.sessions.remove(&id);
     }
 
-    fn sync(
-        &mut self,
-        id: SessionId,
-        prompt: &[TokenId],
-        control: &mut dyn SyncControl,
-    ) -> Result<SyncReport, Error> {
+    fn begin_sync(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error> {
+        let prompt = target.tokens;
         if prompt.is_empty() {
             return Err(Error::EmptyPrompt);
         }
-        let live = self.tokens(id);
-        let reused = if prompt.starts_with(live) { live.len() } else { 0 };
+        let live = self.tokens(id).len();
+        let common = self.tokens(id).iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let reused = if common == live { live } else { 0 };
         let reuse = if reused > 0 { Reuse::Live } else { Reuse::Cold };
         if reused == 0 {
             self.reset(id)?;
         }
-        let rest = &prompt[reused..];
-        if !rest.is_empty() {
-            control.progress(0, rest.len());
-            self.evaluate(id, rest);
-            control.progress(rest.len(), rest.len());
+        let miss = (reused == 0).then_some(Miss::NoLiveState);
+        let (prompt, rest) = (prompt.len(), prompt[reused..].to_vec());
+        let report = SyncReport {
+            reuse,
+            miss,
+            live,
+            common,
+            prompt,
+            reused,
+            evaluated: 0,
+            cancelled: false,
+        };
+        let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+        session.job = (!rest.is_empty()).then_some((rest, report));
+        Ok(report)
+    }
+
+    /// All of the prompt at once.
+    fn advance_sync(&mut self, id: SessionId, _slice: &Slice<'_>) -> Result<Advance, Error> {
+        let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+        let (rest, report) = session.job.take().ok_or(Error::NoPrompt(id.0))?;
+        self.evaluate(id, &rest);
+        let report = SyncReport { evaluated: rest.len(), ..report };
+        Ok(Advance { stage: Stage::Done, report })
+    }
+
+    fn end_sync(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.job = None;
         }
-        Ok(SyncReport { reuse, miss: None, reused, evaluated: rest.len(), cancelled: false })
     }
 
     fn decode(&mut self, steps: &[(SessionId, TokenId)]) -> Result<(), Error> {
@@ -127,9 +154,26 @@ impl Engine for ScriptedEngine {
         Ok(())
     }
 
-    fn logits(&self, id: SessionId) -> Option<&[f32]> {
-        self.sessions.get(&id)?.logits.as_deref()
+    fn logits(&mut self, id: SessionId) -> Result<Option<&[f32]>, Error> {
+        Ok(self.sessions.get(&id).and_then(|s| s.logits.as_deref()))
     }
+
+    fn sample(&mut self, id: SessionId, sampler: &mut Sampler) -> Result<TokenId, Error> {
+        let session = self.sessions.get(&id).ok_or(Error::NoSession(id.0))?;
+        let row = session.logits.as_deref().ok_or(Error::NoState(id.0))?;
+        let mut allowed = self.tokenizer.drawable().clone();
+        if let Some(mask) = session.rules.allowed() {
+            allowed.intersect(mask);
+        }
+        Ok(sampler.sample_by(row, &allowed, &session.rules).expect("scripted logits are finite"))
+    }
+
+    fn set_rules(&mut self, id: SessionId, rules: DrawRules) -> Result<(), Error> {
+        self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?.rules = rules;
+        Ok(())
+    }
+
+    fn expect_draws(&mut self, _id: SessionId, _params: SamplerParams) {}
 
     fn tokens(&self, id: SessionId) -> &[TokenId] {
         self.sessions.get(&id).map_or(&[], |s| &s.tokens)

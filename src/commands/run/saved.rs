@@ -1,0 +1,127 @@
+//! Saved beginnings of prompts (server.md 14): a prompt begins with the longest of them, and leaves its own.
+
+use anyhow::Result;
+
+use super::prefill;
+use crate::cli::kv_disk::KvDiskArgs;
+use crate::commands::Context;
+use crate::engine::{SessionId, StateIo, SyncReport};
+use crate::kv::{Config, Error, Extras, Limits, Prefill, Prompt, Store};
+use crate::term::Class;
+use crate::tokenizer::TokenId;
+use crate::util::signal::Interrupt;
+
+/// The directory that was named.
+pub(super) struct Saved(Store);
+
+impl Saved {
+    /// Opens it; `None` when none was named.
+    ///
+    /// # Errors
+    /// When it cannot be made or read.
+    pub(super) fn open(
+        args: &KvDiskArgs,
+        engine: &dyn StateIo,
+        context: &Context,
+    ) -> Result<Option<Self>> {
+        let Some(dir) = &args.kv_disk_dir else { return Ok(None) };
+        let min_tokens = args.kv_cache_min_tokens as usize;
+        let config = Config {
+            limits: Limits { min_tokens, ..Limits::default() },
+            budget_bytes: u64::from(args.kv_disk_space_mb) << 20,
+            ..Config::new(dir.clone())
+        };
+        let mut saved = Self(Store::open(config, engine)?);
+        saved.tell(context);
+        Ok(Some(saved))
+    }
+
+    /// Brings a session to a prompt: what is saved is loaded, the rest evaluated, and saved where it is worth that.
+    ///
+    /// # Errors
+    /// When the engine fails. What goes wrong with a file is a note.
+    pub(super) fn prefill(
+        &mut self,
+        engine: &mut dyn StateIo,
+        session: SessionId,
+        prompt: &[TokenId],
+        context: &Context,
+        interrupt: &Interrupt,
+    ) -> Result<SyncReport> {
+        if prompt.len() > engine.info().ctx_tokens {
+            // Refused before anything is evaluated.
+            return prefill::run(engine, session, prompt, context, interrupt);
+        }
+        self.restore(engine, session, prompt, context)?;
+        let reused = engine.tokens(session).len();
+        let last_stored = self.0.last_stored(session);
+        let stops = self.0.limits().stops(&Prefill {
+            tokens: prompt.len(),
+            reused,
+            anchor: None,
+            last_stored,
+        });
+        let mut evaluated = 0;
+        for stop in stops {
+            let part = &prompt[..stop.tokens];
+            let report = prefill::run(engine, session, part, context, interrupt)?;
+            evaluated += report.evaluated;
+            if report.cancelled {
+                return Ok(SyncReport { reused, evaluated, ..report });
+            }
+            self.0.save(engine, session, stop.moment, &Extras::default())?;
+        }
+        let report = prefill::run(engine, session, prompt, context, interrupt)?;
+        self.tell(context);
+        Ok(SyncReport { reused, evaluated: evaluated + report.evaluated, ..report })
+    }
+
+    /// Loads the longest file that the prompt begins with, unless it was read as other tokens.
+    fn restore(
+        &mut self,
+        engine: &mut dyn StateIo,
+        session: SessionId,
+        prompt: &[TokenId],
+        context: &Context,
+    ) -> Result<()> {
+        let text = engine.tokenizer().text(prompt);
+        let text = Prompt { bytes: &text.bytes, markers: &text.markers, replayed: &[] };
+        let Some(hit) = self.0.lookup(&text) else { return Ok(()) };
+        let path = self.0.path_of(&hit.name());
+        match self.0.restore(engine, session, hit) {
+            Ok(restored) if restored.prefill.is_none() => {}
+            Ok(_) => return Ok(()),
+            Err(Error::Engine(error)) => return Err(error.into()),
+            Err(error) => {
+                context.printer.warning(&format!("{error}; evaluating the prompt instead"));
+                return Ok(());
+            }
+        }
+        let held = engine.tokens(session);
+        if prompt.starts_with(held) {
+            let text = format!("begins with {} saved tokens of {}", held.len(), path.display());
+            context.printer.note(Class::Good, &text);
+        } else {
+            engine.reset(session)?;
+            self.0.forget(session);
+        }
+        Ok(())
+    }
+
+    /// Goes on with saves, between two tokens.
+    pub(super) fn pump(&mut self, engine: &mut dyn StateIo) {
+        self.0.pump(engine);
+    }
+
+    /// Waits for saves, and says what there is to say of them.
+    pub(super) fn close(&mut self, engine: &mut dyn StateIo, context: &Context) {
+        self.0.close(engine);
+        self.tell(context);
+    }
+
+    fn tell(&mut self, context: &Context) {
+        for note in self.0.take_notes() {
+            context.printer.note(Class::Plain, &note);
+        }
+    }
+}

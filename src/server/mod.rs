@@ -1,0 +1,24 @@
+//! The HTTP server: four chat APIs over one engine.
+//!
+//! ```text
+//!  body ── api::*::request ──► Request ── schedule ──► engine thread ── Update … Update::End ──► api::*::stream ──► SSE
+//!                                                                                        └──► api::*::response ──► JSON
+//! ```
+//!
+//! `api` is pure: bodies to [`Request`]s, [`Update`]s to events and answers, one folder an API. `schedule` owns the
+//! engine, on a thread of its own that never waits for a socket. `http` has the sockets and nothing else. What crosses
+//! between them is in this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
+
+mod desk;
+mod failure;
+mod outbox;
+mod request;
+mod update;
+
+pub use desk::{Desk, Facts, Job, SlotStatus, State, Status};
+pub use failure::{Failure, FailureKind};
+pub use outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
+pub use request::{
+    Api, Calls, Choice, Effort, Format, Input, LogitBias, Penalty, Request, Sampling, Thinking,
+};
+pub use update::{Call, Finish, Logprob, Outcome, Ranked, Update, Usage, Waiting};

@@ -1,0 +1,116 @@
+//! Bulk loading: a ring of upload buffers. The host fills one while the device copies from the others, so
+//! a load runs at the speed of the slower of the two.
+
+use super::buffer::{Buffer, Slice};
+use super::device::Device;
+use super::error::Error;
+use super::memory::{Arena, Residence};
+use super::record::{Commands, barrier};
+use super::submit::{Patience, Queue, Ticket, Waited};
+use ash::vk::{self, AccessFlags2 as A, PipelineStageFlags2 as S};
+use std::sync::Arc;
+
+/// One upload buffer with the commands that empty it.
+struct Slot {
+    commands: Commands,
+    buffer: Arc<Buffer>,
+    /// The copy out of it that was last submitted, and where to.
+    busy: Option<(Ticket, Vec<Arc<Buffer>>)>,
+}
+
+/// A ring of upload buffers. Dropping it waits for what it has under way.
+pub struct Stage {
+    slots: Vec<Slot>,
+    next: usize,
+    piece_bytes: usize,
+}
+
+impl Stage {
+    /// `slots` buffers of `piece_bytes` each.
+    pub fn new(device: &Arc<Device>, slots: usize, piece_bytes: usize) -> Result<Self, Error> {
+        let arena = Arena::new(device, "staging", Residence::Upload, piece_bytes as u64);
+        let slot = |_| {
+            Ok(Slot {
+                commands: Commands::new(device)?,
+                buffer: arena.buffer("staging", piece_bytes as u64)?,
+                busy: None,
+            })
+        };
+        let slots = (0..slots).map(slot).collect::<Result<_, Error>>()?;
+        Ok(Self { slots, next: 0, piece_bytes })
+    }
+
+    /// The most bytes of one [`Stage::put`].
+    pub fn piece_bytes(&self) -> usize {
+        self.piece_bytes
+    }
+
+    /// Fills the slices with what `fill` writes into the memory that it is given, of their bytes one after the other.
+    /// Returns when the copy is submitted: what is submitted later sees it.
+    ///
+    /// # Panics
+    /// When the slices are larger than a piece, leave their buffers, or are not made of whole words.
+    pub fn put(
+        &mut self,
+        queue: &mut Queue,
+        to: &[Slice],
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Error> {
+        let size = |slice: &Slice| usize::try_from(slice.bytes).unwrap_or(usize::MAX);
+        let bytes = to.iter().map(size).fold(0, usize::saturating_add);
+        assert!(bytes <= self.piece_bytes, "{bytes} bytes, a piece has {}", self.piece_bytes);
+        for slice in to {
+            queue.check(slice, size(slice));
+        }
+        let count = self.slots.len();
+        let slot = &mut self.slots[self.next];
+        self.next = (self.next + 1) % count;
+        slot.wait(queue)?;
+        slot.buffer.fill(0, bytes, fill);
+        let source = slot.buffer.raw();
+        slot.commands.record(|vk, buffer| {
+            let mut from = 0;
+            for slice in to.iter().filter(|slice| slice.bytes > 0) {
+                let region = [vk::BufferCopy::default()
+                    .src_offset(from)
+                    .dst_offset(slice.offset)
+                    .size(slice.bytes)];
+                // SAFETY: The buffers are held by the slot until the copy has run, and the ranges were checked.
+                unsafe { vk.cmd_copy_buffer(buffer, source, slice.buffer.raw(), &region) };
+                from += slice.bytes;
+            }
+            let after = A::SHADER_STORAGE_READ | A::SHADER_STORAGE_WRITE | A::TRANSFER_READ;
+            let users = S::COMPUTE_SHADER | S::COPY;
+            barrier(vk, buffer, (S::COPY, A::TRANSFER_WRITE), (users, after));
+        })?;
+        let ticket = queue.submit_raw(slot.commands.buffer, "load")?;
+        slot.busy = Some((ticket, to.iter().map(|slice| Arc::clone(&slice.buffer)).collect()));
+        Ok(())
+    }
+
+    /// Waits until everything has arrived.
+    pub fn finish(&mut self, queue: &mut Queue) -> Result<(), Error> {
+        self.slots.iter_mut().try_for_each(|slot| slot.wait(queue))
+    }
+}
+
+impl Slot {
+    fn wait(&mut self, queue: &mut Queue) -> Result<(), Error> {
+        let Some((ticket, _)) = &self.busy else { return Ok(()) };
+        // Never given up: the buffer is filled again next.
+        let waited = queue.wait(*ticket, &Patience::default())?;
+        assert_eq!(waited, Waited::Done, "the default patience never gives up");
+        self.busy = None;
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            if slot.busy.is_some() {
+                slot.commands.wait_idle();
+            }
+        }
+    }
+}
