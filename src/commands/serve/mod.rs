@@ -1,0 +1,5 @@
+//! `q36 serve`: the server from its flags to its last saved session.
+
+mod start;
+
+pub(super) use start::run;
