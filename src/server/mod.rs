@@ -9,6 +9,7 @@
 //! engine, on a thread of its own that never waits for a socket. `http` has the sockets and nothing else. What crosses
 //! between them is in this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
 
+pub mod api;
 mod desk;
 mod failure;
 mod outbox;
