@@ -39,6 +39,8 @@ pub enum State {
 pub struct Facts {
     /// Positions of a session.
     pub ctx_tokens: usize,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
     /// Most tokens of a reply whose request names no limit.
     pub default_limit: usize,
 }
@@ -118,6 +120,38 @@ impl Desk {
         Ok(inbox)
     }
 
+    /// Tokens of a request's prompt.
+    pub fn count(&self, _request: &Request) -> Result<usize, Failure> {
+        Err(Failure::new(FailureKind::Loading, "the model is being loaded"))
+    }
+    /// Tokens of a text.
+    pub fn tokenize(&self, _text: &str) -> Result<Vec<crate::tokenizer::TokenId>, Failure> {
+        Err(Failure::new(FailureKind::Loading, "the model is being loaded"))
+    }
+    /// The text of tokens.
+    pub fn detokenize(&self, _ids: &[crate::tokenizer::TokenId]) -> Result<String, Failure> {
+        Err(Failure::new(FailureKind::Loading, "the model is being loaded"))
+    }
+    /// All metrics.
+    pub fn metrics(&self) -> String {
+        "# EOF\n".into()
+    }
+    /// Counts a response.
+    pub fn count_response(&self, _path: &str, _status: u16) {}
+    /// Stops.
+    pub fn stop(&self) {
+        self.board().status.state = State::Stopping;
+    }
+    /// The model is open.
+    pub fn open(&self, facts: Facts, _office: Option<()>) {
+        self.board().facts = Some(facts);
+    }
+    /// Says how things are.
+    pub fn announce(&self, state: State, slots: Vec<SlotStatus>) {
+        let mut board = self.board();
+        board.status.slots = slots;
+        board.status.state = state;
+    }
     /// How things are.
     pub fn status(&self) -> Status {
         self.board().status.clone()

@@ -22,7 +22,7 @@ pub enum LogFormat {
 
 /// A line of the log before it is written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Decides the colour, and whether `--quiet` drops it.
     pub class: Class,
     /// What happened, one or two words that never change.
@@ -31,7 +31,7 @@ pub struct Entry {
     pub fields: Vec<(&'static str, Value)>,
 }
 
-impl Entry {
+impl LogEntry {
     /// An entry without values.
     pub fn new(class: Class, event: &'static str) -> Self {
         Self { class, event, fields: Vec::new() }
@@ -97,7 +97,7 @@ type Sink = dyn Fn(&str) + Send + Sync;
 
 /// The log. Clones write to the same place.
 #[derive(Clone)]
-pub struct Log {
+pub struct LogWriter {
     sink: Arc<Sink>,
     format: LogFormat,
     is_colored: bool,
@@ -105,7 +105,7 @@ pub struct Log {
     clock: fn() -> u64,
 }
 
-impl Log {
+impl LogWriter {
     /// On stderr, by a clock of Unix seconds.
     pub fn new(printer: &Printer, format: LogFormat, clock: fn() -> u64) -> Self {
         let (is_colored, is_quiet) = (printer.stderr_is_colored(), printer.is_quiet());
@@ -129,7 +129,7 @@ impl Log {
     }
 
     /// Writes an entry. `--quiet` leaves warnings and errors.
-    pub fn write(&self, entry: &Entry) {
+    pub fn write(&self, entry: &LogEntry) {
         if self.is_quiet && !matches!(entry.class, Class::Warning | Class::Error) {
             return;
         }
@@ -151,7 +151,7 @@ impl Log {
             400..500 => Class::Warning,
             500.. => Class::Error,
         };
-        let entry = Entry::new(class, "http").with("request", id).with("status", status);
+        let entry = LogEntry::new(class, "http").with("request", id).with("status", status);
         self.write(&entry.with("line", request).with("peer", peer));
     }
 
@@ -159,7 +159,7 @@ impl Log {
     pub fn warnings(&self, id: &str, warnings: &[String]) {
         for text in warnings {
             self.write(
-                &Entry::new(Class::Warning, "warning")
+                &LogEntry::new(Class::Warning, "warning")
                     .with("request", id)
                     .with("text", text.as_str()),
             );
@@ -168,13 +168,13 @@ impl Log {
 
     /// A sentence about the server itself.
     pub fn say(&self, class: Class, text: &str) {
-        self.write(&Entry::new(class, "server").with("text", text));
+        self.write(&LogEntry::new(class, "server").with("text", text));
     }
 }
 
-impl fmt::Debug for Log {
+impl fmt::Debug for LogWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Log").field("format", &self.format).finish_non_exhaustive()
+        f.debug_struct("LogWriter").field("format", &self.format).finish_non_exhaustive()
     }
 }
 
@@ -202,11 +202,15 @@ mod tests {
 
     use super::*;
 
-    fn lines(format: LogFormat, write: impl Fn(&Log)) -> String {
+    fn lines(format: LogFormat, write: impl Fn(&LogWriter)) -> String {
         let written = Arc::new(Mutex::new(String::new()));
         let log = {
             let written = Arc::clone(&written);
-            Log::to(move |line| written.lock().unwrap().push_str(line), format, || 1_796_050_567)
+            LogWriter::to(
+                move |line| written.lock().unwrap().push_str(line),
+                format,
+                || 1_796_050_567,
+            )
         };
         write(&log);
         written.lock().unwrap().clone()
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn both_formats_say_the_same() {
-        let write = |log: &Log| log.answer("req_1", "POST /v1/messages", "127.0.0.1:9", 429);
+        let write = |log: &LogWriter| log.answer("req_1", "POST /v1/messages", "127.0.0.1:9", 429);
         let text = lines(LogFormat::Text, write);
         assert_eq!(
             text,

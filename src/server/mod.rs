@@ -20,7 +20,7 @@ mod update;
 
 pub use desk::{Desk, Facts, Job, SlotStatus, State, Status};
 pub use failure::{Failure, FailureKind};
-pub use log::{Entry, Log, LogFormat};
+pub use log::{LogEntry, LogFormat, LogWriter};
 pub use outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
 pub use request::{
     Api, Calls, Choice, Effort, Format, Input, LogitBias, Penalty, Request, Sampling, Thinking,

@@ -10,7 +10,7 @@ use super::auth::Keys;
 use super::reply::RequestId;
 use super::running::Running;
 use crate::server::api::ResponseStore;
-use crate::server::{Desk, Failure, FailureKind, Log};
+use crate::server::{Desk, Failure, FailureKind, LogWriter};
 
 /// The server as its routes see it.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct App {
     pub(super) keys: Keys,
     pub(super) responses: ResponseStore,
     pub(super) running: Arc<Running>,
-    pub(super) log: Log,
+    pub(super) log: LogWriter,
 }
 
 /// Where a request came from, for the log.
@@ -29,7 +29,7 @@ pub(super) struct Peer(pub(super) String);
 
 impl App {
     /// Around a desk.
-    pub fn new(desk: Arc<Desk>, config: Config, log: Log) -> Self {
+    pub fn new(desk: Arc<Desk>, config: Config, log: LogWriter) -> Self {
         let (keys, responses) = (Keys::new(&config.keys), ResponseStore::new(config.responses));
         Self { desk, config, keys, responses, running: Arc::default(), log }
     }

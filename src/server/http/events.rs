@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, header};
@@ -13,18 +13,21 @@ use axum::response::Response;
 use hyper::body::Frame;
 use tokio::time::{Instant, timeout_at};
 
+use super::app::App;
 use super::generate::{cancelled, gone};
 use super::running::Entry;
-use crate::server::api::Encoder;
+use crate::server::api::{Encoder, Shape, Stamp};
 use crate::server::{Inbox, Update, Waiting};
 
 /// A reply that is being sent.
 #[derive(Debug)]
 pub(super) struct Stream {
+    app: Arc<App>,
     inbox: Inbox,
-    encoder: Encoder,
     entry: Entry,
-    keepalive: Duration,
+    shape: Shape,
+    stamp: Stamp,
+    encoder: Encoder,
     /// What the reply waits for, for keepalives.
     waiting: Option<Waiting>,
     is_over: bool,
@@ -32,20 +35,28 @@ pub(super) struct Stream {
 
 impl Stream {
     /// Of a request that was taken.
-    pub(super) fn new(inbox: Inbox, encoder: Encoder, entry: Entry, keepalive: Duration) -> Self {
-        Self { inbox, encoder, entry, keepalive, waiting: None, is_over: false }
+    pub(super) fn new(
+        app: Arc<App>,
+        inbox: Inbox,
+        entry: Entry,
+        shape: Shape,
+        stamp: Stamp,
+    ) -> Self {
+        let encoder = Encoder::new(shape.clone(), stamp.clone());
+        Self { app, inbox, entry, shape, stamp, encoder, waiting: None, is_over: false }
     }
 
     /// The next bytes, and the stream behind them.
     async fn step(mut self) -> Option<(Bytes, Self)> {
-        let mut due = Instant::now() + self.keepalive;
+        let keepalive = self.app.config.times.keepalive;
+        let mut due = Instant::now() + keepalive;
         while !self.is_over {
             let bytes = self.bytes(due).await;
             if !bytes.is_empty() {
                 return Some((bytes.into(), self));
             }
             if due <= Instant::now() {
-                due = Instant::now() + self.keepalive;
+                due = Instant::now() + keepalive;
             }
         }
         None
@@ -71,7 +82,12 @@ impl Stream {
     fn note(&mut self, update: &Update) {
         match update {
             Update::Waiting(waiting) => self.waiting = Some(*waiting),
-            Update::End(_) | Update::Failed(_) => self.is_over = true,
+            Update::End(outcome) => {
+                // Before the client can name it.
+                self.app.responses.remember(&self.shape, &self.stamp, outcome);
+                self.is_over = true;
+            }
+            Update::Failed(_) => self.is_over = true,
             Update::Begin(_)
             | Update::Reasoning(_)
             | Update::Text(_)

@@ -11,7 +11,7 @@ use super::body;
 use super::events::{self, Stream};
 use super::reply::{RequestId, ok, refuse};
 use super::running::Entry;
-use crate::server::api::{self, Context, Encoder, Shape, Stamp};
+use crate::server::api::{self, Context, Shape, Stamp};
 use crate::server::{Api, Failure, FailureKind, Inbox, Outcome, State as Serving, Update};
 
 /// A request that was taken.
@@ -36,14 +36,13 @@ pub(super) async fn answer(
     let Admitted { mut inbox, shape, stamp, streams } = admitted;
     let entry = app.running.enter(&stamp.id);
     if streams {
-        let encoder = Encoder::new(shape, stamp);
-        let keepalive = app.config.times.keepalive;
-        return events::response(Stream::new(inbox, encoder, entry, keepalive));
+        return events::response(Stream::new(app, inbox, entry, shape, stamp));
     }
     match outcome(&mut inbox, &entry).await {
         Ok(outcome) => {
-            let value = api::answer(&shape, &stamp, &outcome);
-            ok(&value)
+            // Before the client can name it.
+            app.responses.remember(&shape, &stamp, &outcome);
+            ok(&api::answer(&shape, &stamp, &outcome))
         }
         Err(failure) => refuse(Some(api), &failure, &id),
     }
@@ -84,16 +83,11 @@ pub(super) fn context(app: &App, vocab: usize) -> Context<'_> {
 /// # Errors
 /// Before that moment, and when the server stops.
 pub(super) fn serving(app: &App) -> Result<usize, Failure> {
-    let facts = app.desk.facts();
-    match (app.desk.status().state, facts) {
-        (Serving::Stopping, _) => {
-            Err(Failure::new(FailureKind::Stopping, "the server is shutting down"))
-        }
-        (Serving::Loading, _) | (_, None) => {
-            Err(Failure::new(FailureKind::Loading, "the model is being loaded"))
-        }
-        (Serving::Ready | Serving::Idle, Some(facts)) => Ok(facts.vocab),
+    if app.desk.status().state == Serving::Stopping {
+        return Err(Failure::new(FailureKind::Stopping, "the server is shutting down"));
     }
+    let loading = || Failure::new(FailureKind::Loading, "the model is being loaded");
+    app.desk.facts().map(|facts| facts.vocab).ok_or_else(loading)
 }
 
 /// Waits for the end of a reply.

@@ -213,7 +213,7 @@ async fn without_a_model_there_is_503_and_health_says_why() {
         (State::Stopping, 503, "shutting_down"),
         (State::Ready, 200, "ok"),
     ] {
-        server.desk.set_state(state);
+        server.desk.announce(state, Vec::new());
         let answer = call(&server, "GET", "/v1/health", Body::empty()).await;
         assert_eq!((answer.status, &answer.json()["status"]), (status, &Value::from(word)));
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::server::http::{App, Config, Times};
 use crate::server::{
-    Desk, Facts, Failure, FailureKind, Finish, Job, Log, LogFormat, Outcome, State, Update, Usage,
-    Waiting,
+    Desk, Facts, Failure, FailureKind, Finish, Job, LogFormat, LogWriter, Outcome, State, Update,
+    Usage, Waiting,
 };
 
 /// A server without an engine.
@@ -25,9 +25,14 @@ impl Scripted {
     /// A server that is ready.
     pub(super) fn new(config: Config) -> Self {
         let scripted = Self::loading(config);
-        scripted.desk.set_facts(Facts { ctx_tokens: 4096, default_limit: 262_144, vocab: 248_320 });
-        scripted.desk.set_state(State::Ready);
+        scripted.open();
         scripted
+    }
+
+    /// The model has been loaded, in play.
+    pub(super) fn open(&self) {
+        self.desk.open(Facts { ctx_tokens: 4096, default_limit: 262_144, vocab: 248_320 }, None);
+        self.desk.announce(State::Ready, Vec::new());
     }
 
     /// One whose model is not there yet.
@@ -45,7 +50,7 @@ impl Scripted {
                 thread::spawn(move || play(&job, &count));
             }
         });
-        let app = App::new(Arc::clone(&desk), config, Log::to(write, LogFormat::Text, || 0));
+        let app = App::new(Arc::clone(&desk), config, LogWriter::to(write, LogFormat::Text, || 0));
         Self { app: Arc::new(app), desk, abandoned, log }
     }
 
