@@ -140,9 +140,9 @@ pub struct RequestArgs {
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = values::positive)]
     pub max_decode_stall_ms: u32,
 
-    /// Positions of a session to keep the state of, where a later prompt may start again. Default: by device.
-    #[arg(long, value_name = "N", value_parser = values::non_negative)]
-    pub state_anchors: Option<u32>,
+    /// Positions of a session to keep the state of, where a later prompt may start again.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = values::non_negative)]
+    pub state_anchors: u32,
 
     /// Refuse images and files instead of leaving a line in their place.
     #[arg(long)]

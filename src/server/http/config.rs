@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::server::{Effort, Request};
+
 /// Settings of connections and routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -19,6 +21,32 @@ pub struct Config {
     pub responses: usize,
     /// How long things may take.
     pub times: Times,
+    /// What requests get that do not say.
+    pub defaults: Defaults,
+}
+
+/// What a request gets that says nothing of it. Defaults that only the engine needs are not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Defaults {
+    /// The seed; `None` draws one for each request.
+    pub seed: Option<u64>,
+    /// Most tokens of a thought.
+    pub think_budget: Option<usize>,
+    /// The effort.
+    pub effort: Option<Effort>,
+}
+
+impl Defaults {
+    /// Fills in what a request leaves open. One that turns thinking off or names an effort or a budget has said all
+    /// there is to say about thinking.
+    pub(super) fn fill(&self, request: &mut Request) {
+        request.sampling.seed = request.sampling.seed.or(self.seed);
+        let thinking = &mut request.thinking;
+        if thinking.on != Some(false) && thinking.effort.is_none() && thinking.budget.is_none() {
+            thinking.budget = self.think_budget;
+            thinking.effort = self.effort.filter(|_| self.think_budget.is_none());
+        }
+    }
 }
 
 /// How long things may take.
@@ -52,6 +80,7 @@ impl Default for Config {
             body_bytes: 64 << 20,
             responses: 256,
             times: Times::default(),
+            defaults: Defaults::default(),
         }
     }
 }

@@ -62,7 +62,8 @@ async fn admit(
     let (app, id) = (Arc::clone(app), id.0.clone());
     aside(move || {
         let bytes = body::decode(&parts.headers, bytes, app.config.body_bytes)?;
-        let parsed = api::parse(api, &bytes, &context(&app, vocab))?;
+        let mut parsed = api::parse(api, &bytes, &context(&app, vocab))?;
+        app.config.defaults.fill(&mut parsed.request);
         app.log.warnings(&id, &parsed.warnings);
         let unlucky = |e| Failure::new(FailureKind::Engine, format!("no random numbers: {e}"));
         let stamp = Stamp::fresh(api).map_err(unlucky)?;

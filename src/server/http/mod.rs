@@ -29,7 +29,7 @@ mod stored;
 mod tests;
 
 pub use app::App;
-pub use config::{Config, Times};
+pub use config::{Config, Defaults, Times};
 pub use listen::{Address, Listener};
 pub use routes::router;
 pub use serve::serve;
