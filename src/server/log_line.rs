@@ -17,7 +17,8 @@ impl Log for LogWriter {
 /// The line of an event: what happened, then whom it is about.
 fn entry(event: &LogEvent) -> LogEntry {
     let entry = what(&event.what);
-    let entry = event.request.as_deref().into_iter().fold(entry, |entry, id| entry.with("request", id));
+    let entry =
+        event.request.as_deref().into_iter().fold(entry, |entry, id| entry.with("request", id));
     event.slot.into_iter().fold(entry, |entry, slot| entry.with("slot", slot))
 }
 
@@ -52,7 +53,9 @@ fn what(what: &What) -> LogEntry {
                 .with("calls", names.join(","))
                 .with("raw_known", *raw_known)
         }
-        What::Finish { finish, tokens, error, took } => finished(finish, *tokens, error.as_deref(), *took),
+        What::Finish { finish, tokens, error, took } => {
+            finished(finish, *tokens, error.as_deref(), *took)
+        }
         What::Cache(text) => LogEntry::new(Class::Cache, "kv cache").with("text", text.as_str()),
         What::Warning(text) => LogEntry::new(Class::Warning, "warning").with("text", text.as_str()),
         What::State(state) => LogEntry::new(Class::Good, "state").with("text", *state),
@@ -98,7 +101,8 @@ fn rounded(value: f64) -> Value {
 }
 
 fn seconds(took: Duration) -> Value {
-    Number::from_f64((took.as_secs_f64() * 1000.0).round() / 1000.0).map_or(Value::Null, Value::Number)
+    Number::from_f64((took.as_secs_f64() * 1000.0).round() / 1000.0)
+        .map_or(Value::Null, Value::Number)
 }
 
 #[cfg(test)]
@@ -140,7 +144,10 @@ mod tests {
         );
         let took = Duration::from_micros(1_234_567);
         let finish = What::Finish { finish: "error", tokens: 5, error: Some("lost".into()), took };
-        assert_eq!(line(finish), "finish finish=error tokens=5 seconds=1.235 error=lost request=req_1 slot=2");
+        assert_eq!(
+            line(finish),
+            "finish finish=error tokens=5 seconds=1.235 error=lost request=req_1 slot=2"
+        );
         let calls = vec![("read".into(), "call_1".into()), ("write".into(), "call_2".into())];
         assert_eq!(
             line(What::Calls { calls, raw_known: true }),

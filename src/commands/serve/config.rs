@@ -210,7 +210,10 @@ mod tests {
         assert_eq!((plan.engine.sessions, plan.engine.snapshots, plan.anchors), (3, 3, 4));
         let disk = plan.schedule.disk.unwrap();
         assert_eq!((disk.budget_bytes, disk.limits.min_tokens), (7 << 20, 9));
-        assert_eq!((plan.schedule.efforts.low, plan.schedule.efforts.high), (Some(7), Some(16_384)));
+        assert_eq!(
+            (plan.schedule.efforts.low, plan.schedule.efforts.high),
+            (Some(7), Some(16_384))
+        );
         assert_eq!(plan.schedule.idle_unload, Some(Duration::from_secs(120)));
         assert_eq!(plan.schedule.trace.unwrap().max_bytes, 3 << 20);
         assert!(!plan.schedule.thinking && plan.schedule.tool_replay.is_none());

@@ -24,7 +24,12 @@ pub(super) struct Opener {
 }
 
 impl Opener {
-    pub(super) fn new(plan: &Plan, context: &Context, interrupt: Interrupt, log: LogWriter) -> Self {
+    pub(super) fn new(
+        plan: &Plan,
+        context: &Context,
+        interrupt: Interrupt,
+        log: LogWriter,
+    ) -> Self {
         let (options, context) = (plan.engine.clone(), context.clone());
         Self { options, anchors: plan.anchors, context, interrupt, log }
     }
@@ -49,7 +54,9 @@ impl Opener {
     /// The size of an anchor is in the file, so their room can only be asked for at the second reading.
     fn prepare(&self) -> Result<Prepared> {
         let prepared = Prepared::new(self.options.clone())?;
-        let Some(model) = prepared.model().filter(|_| self.anchors > 0) else { return Ok(prepared) };
+        let Some(model) = prepared.model().filter(|_| self.anchors > 0) else {
+            return Ok(prepared);
+        };
         let slots = self.anchors.saturating_mul(self.options.sessions);
         let bytes = model.shape.state_slot_bytes().saturating_mul(slots);
         let anchors = Anchors::within(Bytes(bytes as u64));

@@ -1,7 +1,7 @@
 //! What `q36 serve` does, from the first flag to the last saved session.
 
-use std::sync::mpsc;
 use std::sync::Arc;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -29,7 +29,8 @@ const THREADS: usize = 2;
 pub(in crate::commands) fn run(args: &ServeArgs, context: &Context) -> Result<Exit> {
     args.check()?;
     if let Some(dir) = &args.server.chdir {
-        std::env::set_current_dir(dir).with_context(|| format!("cannot work in {}", dir.display()))?;
+        std::env::set_current_dir(dir)
+            .with_context(|| format!("cannot work in {}", dir.display()))?;
     }
     if let Some(client) = args.server.print_config {
         return super::client::print(args, client, context);
@@ -90,7 +91,13 @@ type End = oneshot::Receiver<Result<(), schedule::Error>>;
 
 impl Serving {
     /// Serves until a signal or the end of the engine's thread, then ends everything in good order.
-    fn run(&self, runtime: &Runtime, listener: Listener, app: Arc<App>, mut end: End) -> Result<Exit> {
+    fn run(
+        &self,
+        runtime: &Runtime,
+        listener: Listener,
+        app: Arc<App>,
+        mut end: End,
+    ) -> Result<Exit> {
         let (stop, stopped) = watch::channel(false);
         let mut connections = runtime.spawn(serve(listener, app, stopped));
         runtime.block_on(async {
@@ -124,7 +131,8 @@ impl Serving {
                 Ok(Ok(ended)) => ended.map(|()| Exit::Success).map_err(Into::into),
                 Ok(Err(_)) => anyhow::bail!("the engine's thread has ended without a word"),
                 Err(_) => {
-                    let text = format!("not finished within {} s; ending anyway", self.shutdown.as_secs());
+                    let text =
+                        format!("not finished within {} s; ending anyway", self.shutdown.as_secs());
                     self.log.say(Class::Error, &text);
                     Ok(Exit::Failure)
                 }
