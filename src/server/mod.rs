@@ -13,12 +13,14 @@ pub mod api;
 mod desk;
 mod failure;
 mod outbox;
+mod print_config;
 mod request;
 mod update;
 
 pub use desk::{Desk, Facts, Job, SlotStatus, State, Status};
 pub use failure::{Failure, FailureKind};
 pub use outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
+pub use print_config::{Config, ConfigClient, Served, print_config};
 pub use request::{
     Api, Calls, Choice, Effort, Format, Input, LogitBias, Penalty, Request, Sampling, Thinking,
 };

@@ -200,7 +200,7 @@ pub(super) fn events(frames: &[Frame]) -> Vec<(Option<&'static str>, Value)> {
 pub(super) fn golden(name: &str, frames: &[Frame], answer: Option<&Value>) {
     let mut found = text(frames);
     if let Some(answer) = answer {
-        found += &format!("-- not streamed --\n{answer}\n");
+        found = format!("{found}-- not streamed --\n{answer}\n");
     }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/api/tests/golden");
     let path = folder.join(format!("{name}.txt"));
