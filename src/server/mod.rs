@@ -20,6 +20,7 @@ mod log_event;
 mod log_line;
 mod metrics;
 mod outbox;
+mod print_config;
 mod request;
 mod update;
 
@@ -29,6 +30,7 @@ pub use log::{LogEntry, LogFormat, LogWriter};
 pub use log_event::{Continuation, Flags, Log, LogEvent, What};
 pub use metrics::Metrics;
 pub use outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
+pub use print_config::{Config, ConfigClient, Served, print_config};
 pub use request::{
     Api, Calls, Choice, Effort, Format, Input, LogitBias, Penalty, Request, Sampling, Thinking,
 };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::server::{Api, Failure, FailureKind};
 
-/// The body of a refusal. Paths outside of the four APIs have none and get OpenAI's shape.
+/// The body of a refusal. Paths outside of the four APIs have none and get the shape of `OpenAI`.
 pub fn failure_body(api: Option<Api>, failure: &Failure, request_id: &str) -> Value {
     if api == Some(Api::Messages) {
         return json!({
@@ -18,7 +18,7 @@ pub fn failure_body(api: Option<Api>, failure: &Failure, request_id: &str) -> Va
     json!({"error": openai_error(api, failure)})
 }
 
-/// The error object of the OpenAI family.
+/// The error object of the `OpenAI` family.
 pub(super) fn openai_error(api: Option<Api>, failure: &Failure) -> Value {
     let (kind, code) = openai_kind(failure.kind);
     let mut error = json!({
@@ -54,7 +54,7 @@ pub(super) fn messages_error(failure: &Failure) -> Value {
     error
 }
 
-/// Type and code in the OpenAI family.
+/// Type and code in the `OpenAI` family.
 fn openai_kind(kind: FailureKind) -> (&'static str, Option<&'static str>) {
     const INVALID: &str = "invalid_request_error";
     match kind {

@@ -27,7 +27,7 @@ impl Frame {
         Self::Event { name: Some(name), data: value.to_string() }
     }
 
-    /// The end of an OpenAI stream.
+    /// The end of a stream of the `OpenAI` family.
     pub(super) fn done() -> Self {
         Self::Event { name: None, data: "[DONE]".to_owned() }
     }

@@ -61,7 +61,7 @@ pub fn model(id: &str, ctx_tokens: usize, default_limit: usize) -> Option<Value>
     Some(object(id, name, ctx_tokens, default_limit))
 }
 
-/// A superset of what readers of OpenAI's and of Anthropic's lists look for.
+/// A superset of what readers of lists of either family look for.
 fn object(id: &str, name: &str, ctx_tokens: usize, default_limit: usize) -> Value {
     json!({
         "id": id,

@@ -1,6 +1,7 @@
 //! How tokens are drawn, how many of them, and what ends them (server.md 4.1, 4.2, 4.5).
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use super::node::{Node, Object};
 use crate::engine::sample::TOP_K_MAX;
@@ -18,15 +19,21 @@ const TOP_LOGPROBS_MAX: i128 = 20;
 pub(super) fn read(request: &Object<'_>, vocab: usize) -> Result<Sampling, Failure> {
     alone(request, "n")?;
     alone(request, "best_of")?;
-    let top_p = number(request, "top_p", 0.0..=f64::MAX)?;
-    let repetition = number(request, "repetition_penalty", f64::MIN_POSITIVE..=100.0)?;
-    let penalty = |name| Ok(number(request, name, -100.0..=100.0)?.unwrap_or_default());
+    let top_p = number(request, "top_p", 0.0..=f64::MAX, "0 or more")?;
+    let repetition = number(
+        request,
+        "repetition_penalty",
+        f64::MIN_POSITIVE..=100.0,
+        "above 0 and at most 100",
+    )?;
+    let penalty =
+        |name| Ok(number(request, name, -100.0..=100.0, "from -100 to 100")?.unwrap_or_default());
     Ok(Sampling {
-        temperature: number(request, "temperature", 0.0..=100.0)?,
+        temperature: number(request, "temperature", 0.0..=100.0, "from 0 to 100")?,
         // 0 and everything above 1 cut nothing.
         top_p: top_p.map(|p| if p == 0.0 || p > 1.0 { 1.0 } else { p }),
         top_k: top_k(request)?,
-        min_p: number(request, "min_p", 0.0..=1.0)?,
+        min_p: number(request, "min_p", 0.0..=1.0, "from 0 to 1")?,
         seed: seed(request)?,
         penalties: Penalty {
             presence: penalty("presence_penalty")?,
@@ -46,25 +53,19 @@ fn alone(request: &Object<'_>, name: &str) -> Result<(), Failure> {
     }
 }
 
+/// A number in `range`, which is `expected` in words.
 fn number(
     request: &Object<'_>,
     name: &str,
-    range: std::ops::RangeInclusive<f64>,
+    range: RangeInclusive<f64>,
+    expected: &str,
 ) -> Result<Option<f32>, Failure> {
     let Some(node) = request.get(name) else { return Ok(None) };
     let number = node.number()?;
     if range.contains(&number) {
         return Ok(Some(single(number)));
     }
-    let (low, high) = (range.start(), range.end());
-    let expected = if *high == f64::MAX {
-        "not be negative".to_owned()
-    } else if *low == f64::MIN_POSITIVE {
-        format!("be above 0 and at most {high}")
-    } else {
-        format!("be from {low} to {high}")
-    };
-    Err(node.refused(format!("must {expected}, found {}", node.text())))
+    Err(node.refused(format!("must be {expected}, found {}", node.text())))
 }
 
 /// As f32; a positive number stays one.
@@ -210,7 +211,7 @@ mod tests {
         check(r#"{"temperature":-0.1}"#, "`temperature` must be from 0 to 100, found -0.1");
         check(r#"{"temperature":1e999}"#, "`temperature` must be a finite number, found 1e999");
         check(r#"{"temperature":"hot"}"#, "`temperature` must be a number, found a string");
-        check(r#"{"top_p":-1}"#, "`top_p` must not be negative, found -1");
+        check(r#"{"top_p":-1}"#, "`top_p` must be 0 or more, found -1");
         check(r#"{"min_p":1.5}"#, "`min_p` must be from 0 to 1, found 1.5");
         check(r#"{"seed":1.5}"#, "`seed` must be an integer, found 1.5");
         check(r#"{"seed":true}"#, "`seed` must be an integer, found a boolean");

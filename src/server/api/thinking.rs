@@ -14,9 +14,12 @@ pub(super) fn read(request: &Object<'_>, model: &str) -> Result<Thinking, Failur
         Some(template) => template.boolean("preserve_thinking")?,
         None => None,
     };
-    let named = effort.map(|effort| effort.is_some());
+    let named = effort.map(|effort| effort != Named::None);
     let on = switch.or(named).or_else(|| alias(model));
-    let effort = effort.flatten().filter(|_| on != Some(false));
+    let effort = match effort {
+        Some(Named::Effort(effort)) if on != Some(false) => Some(effort),
+        Some(Named::None | Named::Effort(_)) | None => None,
+    };
     Ok(Thinking { on, effort, budget, preserve })
 }
 
@@ -70,19 +73,27 @@ fn typed(node: &Node<'_>) -> Result<(Option<bool>, Option<usize>), Failure> {
     }
 }
 
-/// The named effort; `Some(None)` is `none`.
-fn effort(request: &Object<'_>) -> Result<Option<Option<Effort>>, Failure> {
+/// An effort by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// No thought at all.
+    None,
+    Effort(Effort),
+}
+
+/// The effort that was named.
+fn effort(request: &Object<'_>) -> Result<Option<Named>, Failure> {
     let inside = |name: &str| Ok(request.object(name)?.and_then(|object| object.get("effort")));
     let places = [request.get("reasoning_effort"), inside("reasoning")?, inside("output_config")?];
     let Some(node) = places.into_iter().flatten().next() else { return Ok(None) };
     let effort = match node.string()?.as_str() {
-        "none" => None,
-        "minimal" => Some(Effort::Minimal),
-        "low" => Some(Effort::Low),
-        "medium" => Some(Effort::Medium),
-        "high" => Some(Effort::High),
-        "xhigh" => Some(Effort::XHigh),
-        "max" => Some(Effort::Max),
+        "none" => Named::None,
+        "minimal" => Named::Effort(Effort::Minimal),
+        "low" => Named::Effort(Effort::Low),
+        "medium" => Named::Effort(Effort::Medium),
+        "high" => Named::Effort(Effort::High),
+        "xhigh" => Named::Effort(Effort::XHigh),
+        "max" => Named::Effort(Effort::Max),
         other => {
             return Err(node.refused(format!(
                 "must be `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`, found `{other}`"

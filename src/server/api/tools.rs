@@ -43,14 +43,16 @@ impl Function {
     /// As the template shows it.
     pub(super) fn tool(&self) -> Tool {
         let quoted = |text: &str| Json::string(text).text().to_owned();
-        let mut text = format!(r#"{{"type":"function","function":{{"name":{}"#, quoted(&self.name));
-        if let Some(description) = &self.description {
-            text += &format!(r#","description":{}"#, quoted(description));
-        }
-        if let Some(parameters) = &self.parameters {
-            text += &format!(r#","parameters":{}"#, parameters.text());
-        }
-        text += "}}";
+        let description = self.description.as_ref();
+        let description = description.map(|text| format!(r#","description":{}"#, quoted(text)));
+        let parameters = self.parameters.as_ref();
+        let parameters = parameters.map(|json| format!(r#","parameters":{}"#, json.text()));
+        let text = format!(
+            r#"{{"type":"function","function":{{"name":{}{}{}}}}}"#,
+            quoted(&self.name),
+            description.unwrap_or_default(),
+            parameters.unwrap_or_default(),
+        );
         Tool::parse(&text).expect("built from checked parts, at most two levels deeper")
     }
 }

@@ -42,8 +42,8 @@ impl ChatStream {
         }
         match update {
             Update::Waiting(_) | Update::Begin(_) | Update::CallEnd => {}
-            Update::Reasoning(text) => self.delta(json!({"reasoning_content": text}), &mut frames),
-            Update::Text(text) => self.delta(json!({"content": text}), &mut frames),
+            Update::Reasoning(text) => self.delta(&json!({"reasoning_content": text}), &mut frames),
+            Update::Text(text) => self.delta(&json!({"content": text}), &mut frames),
             Update::Logprob(logprob) => self.pending.push(logprob.clone()),
             Update::CallBegin { id, name } => {
                 let function = json!({"name": name, "arguments": ""});
@@ -51,12 +51,12 @@ impl ChatStream {
                 self.calls += 1;
                 let call =
                     json!({"index": index, "id": id, "type": "function", "function": function});
-                self.delta(json!({"tool_calls": [call]}), &mut frames);
+                self.delta(&json!({"tool_calls": [call]}), &mut frames);
             }
             Update::CallArguments(text) => {
                 let index = self.calls.saturating_sub(1);
                 let call = json!({"index": index, "function": {"arguments": text}});
-                self.delta(json!({"tool_calls": [call]}), &mut frames);
+                self.delta(&json!({"tool_calls": [call]}), &mut frames);
             }
             Update::End(outcome) => self.end(outcome, &mut frames),
             Update::Failed(failure) => self.fail(failure, &mut frames),
@@ -67,11 +67,11 @@ impl ChatStream {
     fn begin(&mut self, frames: &mut Vec<Frame>) {
         if !self.begun {
             self.begun = true;
-            frames.push(self.chunk(json!({"role": "assistant", "content": ""}), None, None));
+            frames.push(self.chunk(&json!({"role": "assistant", "content": ""}), None, None));
         }
     }
 
-    fn delta(&mut self, delta: Value, frames: &mut Vec<Frame>) {
+    fn delta(&mut self, delta: &Value, frames: &mut Vec<Frame>) {
         self.spoken = true;
         let logprobs = self.take_logprobs(delta.get("content").is_some());
         frames.push(self.chunk(delta, logprobs, None));
@@ -79,7 +79,7 @@ impl ChatStream {
 
     fn end(&mut self, outcome: &Outcome, frames: &mut Vec<Frame>) {
         let logprobs = self.take_logprobs(true);
-        frames.push(self.chunk(json!({}), logprobs, Some(Reason::of(outcome).openai())));
+        frames.push(self.chunk(&json!({}), logprobs, Some(Reason::of(outcome).openai())));
         if self.form.include_usage {
             let mut last = self.envelope(json!([]));
             last.insert("usage".to_owned(), usage::chat(outcome.usage));
@@ -90,7 +90,7 @@ impl ChatStream {
 
     fn fail(&mut self, failure: &Failure, frames: &mut Vec<Frame>) {
         if self.spoken {
-            frames.push(self.chunk(json!({}), None, Some("error")));
+            frames.push(self.chunk(&json!({}), None, Some("error")));
         }
         let error = json!({"error": errors::openai_error(Some(Api::Chat), failure)});
         frames.push(Frame::named("error", &error));
@@ -105,7 +105,7 @@ impl ChatStream {
         Some(logprobs::chat(&std::mem::take(&mut self.pending)))
     }
 
-    fn chunk(&self, delta: Value, logprobs: Option<Value>, finish: Option<&str>) -> Frame {
+    fn chunk(&self, delta: &Value, logprobs: Option<Value>, finish: Option<&str>) -> Frame {
         let mut choice = json!({"index": 0, "delta": delta});
         if self.form.logprobs {
             choice["logprobs"] = logprobs.unwrap_or_default();

@@ -58,15 +58,15 @@ impl MessagesStream {
             Update::Reasoning(text) => {
                 self.open(Block::Thinking, &mut frames);
                 self.thought.push_str(text);
-                self.delta(json!({"type": "thinking_delta", "thinking": text}), &mut frames);
+                self.delta(&json!({"type": "thinking_delta", "thinking": text}), &mut frames);
             }
             Update::Text(text) => {
                 self.open(Block::Text, &mut frames);
-                self.delta(json!({"type": "text_delta", "text": text}), &mut frames);
+                self.delta(&json!({"type": "text_delta", "text": text}), &mut frames);
             }
             Update::CallBegin { id, name } => {
                 let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
-                self.start(Block::ToolUse, block, &mut frames);
+                self.start(Block::ToolUse, &block, &mut frames);
             }
             Update::CallArguments(text) => self.arguments(text, &mut frames),
             Update::CallEnd => self.close(&mut frames),
@@ -104,10 +104,10 @@ impl MessagesStream {
             Block::Thinking => json!({"type": "thinking", "thinking": "", "signature": ""}),
             Block::Text | Block::ToolUse => json!({"type": "text", "text": ""}),
         };
-        self.start(block, start, frames);
+        self.start(block, &start, frames);
     }
 
-    fn start(&mut self, block: Block, start: Value, frames: &mut Vec<Frame>) {
+    fn start(&mut self, block: Block, start: &Value, frames: &mut Vec<Frame>) {
         self.begin(Usage::default(), frames);
         self.close(frames);
         self.open = Some(block);
@@ -118,11 +118,11 @@ impl MessagesStream {
 
     fn arguments(&mut self, text: &str, frames: &mut Vec<Frame>) {
         if self.open == Some(Block::ToolUse) {
-            self.delta(json!({"type": "input_json_delta", "partial_json": text}), frames);
+            self.delta(&json!({"type": "input_json_delta", "partial_json": text}), frames);
         }
     }
 
-    fn delta(&self, delta: Value, frames: &mut Vec<Frame>) {
+    fn delta(&self, delta: &Value, frames: &mut Vec<Frame>) {
         frames.push(event("content_block_delta", json!({"index": self.index, "delta": delta})));
     }
 
@@ -130,7 +130,7 @@ impl MessagesStream {
         let Some(block) = self.open.take() else { return };
         if block == Block::Thinking {
             let signature = signature::sign(&std::mem::take(&mut self.thought));
-            self.delta(json!({"type": "signature_delta", "signature": signature}), frames);
+            self.delta(&json!({"type": "signature_delta", "signature": signature}), frames);
         }
         frames.push(event("content_block_stop", json!({"index": self.index})));
         self.index += 1;

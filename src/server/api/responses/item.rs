@@ -92,7 +92,7 @@ impl<'a> Reader<'_, 'a> {
                 let item = self.message(&object)?;
                 self.push(id, item);
             }
-            "reasoning" => self.push(id, Item::Reasoning(self.reasoning(&object)?)),
+            "reasoning" => self.push(id, Item::Reasoning(reasoning(&object)?)),
             "item_reference" => self.reference(node, id)?,
             "compaction" | "context_compaction" => {}
             _ => {
@@ -124,22 +124,6 @@ impl<'a> Reader<'_, 'a> {
             }
         };
         Ok(Item::Message { role, text })
-    }
-
-    /// The thought that a signature has, else the one that stands there.
-    fn reasoning(&self, object: &Object<'_>) -> Result<String, Failure> {
-        let sealed = object.get("encrypted_content").and_then(|node| node.as_str());
-        if let Some(thought) = sealed.and_then(|sealed| signature::thought(&sealed)) {
-            return Ok(thought);
-        }
-        let mut parts = Vec::new();
-        for name in ["content", "summary"] {
-            let Some(node) = object.get(name).filter(|_| parts.is_empty()) else { continue };
-            for part in node.items()? {
-                parts.extend(part.object()?.string("text")?);
-            }
-        }
-        Ok(parts.join("\n\n"))
     }
 
     fn reference(&mut self, node: &Node<'_>, id: Option<String>) -> Result<(), Failure> {
@@ -197,6 +181,22 @@ impl<'a> Reader<'_, 'a> {
         }
         Ok(canonical::minified(&node.json()?))
     }
+}
+
+/// The thought that a signature has, else the one that stands there.
+fn reasoning(object: &Object<'_>) -> Result<String, Failure> {
+    let sealed = object.get("encrypted_content").and_then(|node| node.as_str());
+    if let Some(thought) = sealed.and_then(|sealed| signature::thought(&sealed)) {
+        return Ok(thought);
+    }
+    let mut parts = Vec::new();
+    for name in ["content", "summary"] {
+        let Some(node) = object.get(name).filter(|_| parts.is_empty()) else { continue };
+        for part in node.items()? {
+            parts.extend(part.object()?.string("text")?);
+        }
+    }
+    Ok(parts.join("\n\n"))
 }
 
 /// Whether a value is a part of a content rather than data of a tool's.

@@ -3,6 +3,7 @@
 //! To the model all of them are functions. A client gets back the kind of item that it offered a tool of.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use super::super::content::Contents;
 use super::super::node::{Node, Object};
@@ -52,7 +53,7 @@ pub(crate) fn flat(namespace: &str, name: &str) -> String {
 }
 
 impl Offer {
-    /// Adds a list of tools. Those that only a server of OpenAI's could run are left out.
+    /// Adds a list of tools. Those that only the API's inventor could run are left out.
     pub(crate) fn add(
         &mut self,
         nodes: &[Node<'_>],
@@ -142,7 +143,8 @@ fn custom(tool: &Object<'_>) -> Result<Function, Failure> {
         && let Some(definition) = format.string("definition")?
     {
         let syntax = format.string("syntax")?.unwrap_or_else(|| "grammar".to_owned());
-        about += &format!(" It obeys this {syntax} definition:\n{definition}");
+        write!(about, " It obeys this {syntax} definition:\n{definition}")
+            .expect("writing to a string cannot fail");
     }
     let about = Json::string(&about);
     let parameters = format!(

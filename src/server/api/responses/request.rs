@@ -6,13 +6,13 @@ use serde_json::Map;
 
 use super::super::content::Contents;
 use super::super::history::{self, Known};
-use super::super::node::Object;
+use super::super::node::{Node, Object};
 use super::super::shape::{Form, Shape};
 use super::super::{Context, Parsed, format, sampling, settings, system, tools};
 use super::item::{Entry, Item, Reader};
 use super::kinds::Offer;
 use super::merge;
-use super::response::ResponsesForm;
+use super::response::{ResponsesForm, Thoughts};
 use crate::chat::Message;
 use crate::server::{Api, Failure, FailureKind};
 
@@ -74,8 +74,7 @@ pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parse
         previous,
         store: request.boolean("store")?.unwrap_or(true),
         parallel: parsed.calls.parallel,
-        reasoning: shows_reasoning(request)?,
-        encrypted: includes(request, "reasoning.encrypted_content")?,
+        thoughts: thoughts(request)?,
         kinds: offer.kinds,
         echo: echo(request),
     };
@@ -116,15 +115,16 @@ fn unexplained(stored: &[Arc<Entry>], new: &[Arc<Entry>]) -> Option<String> {
 }
 
 /// Thoughts are shown unless the client wants none.
-fn shows_reasoning(request: &Object<'_>) -> Result<bool, Failure> {
-    let Some(reasoning) = request.object("reasoning")? else { return Ok(true) };
-    let summary = reasoning.string("summary")?;
-    Ok(summary.as_deref() != Some("none"))
-}
-
-fn includes(request: &Object<'_>, wanted: &str) -> Result<bool, Failure> {
-    let named = request.items("include")?;
-    Ok(named.iter().any(|node| node.as_str().as_deref() == Some(wanted)))
+fn thoughts(request: &Object<'_>) -> Result<Thoughts, Failure> {
+    let reasoning = request.object("reasoning")?;
+    let summary = reasoning.map(|reasoning| reasoning.string("summary")).transpose()?.flatten();
+    let wanted = |node: &Node<'_>| node.as_str().as_deref() == Some("reasoning.encrypted_content");
+    let sealed = request.items("include")?.iter().any(wanted);
+    Ok(match summary.as_deref() {
+        Some("none") => Thoughts::Hidden,
+        _ if sealed => Thoughts::Sealed,
+        _ => Thoughts::Plain,
+    })
 }
 
 fn echo(request: &Object<'_>) -> Map<String, serde_json::Value> {

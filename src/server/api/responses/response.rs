@@ -25,14 +25,23 @@ pub(crate) struct ResponsesForm {
     pub(crate) store: bool,
     /// Whether there may be several calls.
     pub(crate) parallel: bool,
-    /// Whether thoughts are shown.
-    pub(crate) reasoning: bool,
-    /// Whether shown thoughts come with a signature that brings them back.
-    pub(crate) encrypted: bool,
+    /// How thoughts are shown.
+    pub(crate) thoughts: Thoughts,
     /// What calls are to the client.
     pub(crate) kinds: Kinds,
     /// Fields of the request that come back as they were.
     pub(crate) echo: Map<String, Value>,
+}
+
+/// How thoughts are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thoughts {
+    /// Not at all.
+    Hidden,
+    /// As text.
+    Plain,
+    /// As text, with a signature that brings them back.
+    Sealed,
 }
 
 /// Whether an item is whole.
@@ -79,7 +88,7 @@ pub(crate) fn reasoning_item(form: &ResponsesForm, id: &str, text: &str, status:
     };
     let mut item =
         json!({"id": id, "type": "reasoning", "status": status.name(), "summary": summary});
-    if form.encrypted && status != Status::InProgress {
+    if form.thoughts == Thoughts::Sealed && status != Status::InProgress {
         item["encrypted_content"] = json!(signature::sign(text));
     }
     item
@@ -167,7 +176,7 @@ pub(crate) fn envelope(
     form: &ResponsesForm,
     stamp: &Stamp,
     status: &str,
-    output: Vec<Value>,
+    output: &[Value],
 ) -> Value {
     let completed_at = (status == "completed").then(|| stamp.now());
     let incomplete = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
@@ -214,7 +223,7 @@ pub(crate) fn answer(
     outcome: &Outcome,
 ) -> Value {
     let mut output = Vec::new();
-    if form.reasoning && !outcome.reasoning.is_empty() {
+    if form.thoughts != Thoughts::Hidden && !outcome.reasoning.is_empty() {
         let id = stamp.part(REASONING_PREFIX, output.len());
         output.push(reasoning_item(form, &id, &outcome.reasoning, last_thought(outcome)));
     }
@@ -231,7 +240,7 @@ pub(crate) fn answer(
         let call = CallText { call_id: &call.id, name: &call.name, json: &call.json };
         output.push(call_item(form, &id, call, status));
     }
-    let mut response = envelope(shape, form, stamp, status(outcome), output);
+    let mut response = envelope(shape, form, stamp, status(outcome), &output);
     response["usage"] = usage::responses(outcome.usage);
     response
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::shape::{Form, Shape};
 use super::super::stamp::Stamp;
 use super::item::{Entry, Item};
-use super::response::{self, ResponsesForm};
+use super::response::{self, ResponsesForm, Thoughts};
 use crate::chat::{Role, ToolCall};
 use crate::server::Outcome;
 
@@ -141,14 +141,15 @@ impl Shelf {
 /// The items of an outcome, under the ids that the answer gave them. A call that was cut off cannot be continued.
 fn output(form: &ResponsesForm, stamp: &Stamp, outcome: &Outcome) -> Vec<Arc<Entry>> {
     let mut entries = Vec::new();
-    let mut shown = 0;
+    let mut index = 0;
     let mut push = |prefix: Option<&str>, item: Item| {
-        let id = prefix.map(|prefix| stamp.part(prefix, shown));
-        shown += usize::from(id.is_some());
+        let id = prefix.map(|prefix| stamp.part(prefix, index));
+        index += usize::from(id.is_some());
         entries.push(Arc::new(Entry { id, item }));
     };
     if !outcome.reasoning.is_empty() {
-        let prefix = form.reasoning.then_some(response::REASONING_PREFIX);
+        let shown = form.thoughts != Thoughts::Hidden;
+        let prefix = shown.then_some(response::REASONING_PREFIX);
         push(prefix, Item::Reasoning(outcome.reasoning.clone()));
     }
     if !outcome.text.is_empty() {

@@ -16,7 +16,7 @@ use super::super::stamp::Stamp;
 use super::super::{errors, usage};
 use super::custom::{self, InputReader};
 use super::kinds::Kind;
-use super::response::{self, CallText, ResponsesForm, Status};
+use super::response::{self, CallText, ResponsesForm, Status, Thoughts};
 use crate::server::{Api, Failure, Outcome, Update, Usage};
 
 /// The state of one stream.
@@ -88,7 +88,9 @@ impl ResponsesStream {
                 self.usage = *usage;
                 self.begin(&mut frames);
             }
-            Update::Reasoning(text) if self.form.reasoning => self.reasoning(text, &mut frames),
+            Update::Reasoning(text) if self.form.thoughts != Thoughts::Hidden => {
+                self.reasoning(text, &mut frames);
+            }
             Update::Reasoning(_) => self.begin(&mut frames),
             Update::Text(text) => self.text(text, &mut frames),
             Update::CallBegin { id, name } => self.call(id, name, &mut frames),
@@ -124,7 +126,7 @@ impl ResponsesStream {
 
     /// The response object with the items so far; before the end it has none.
     fn response(&self, status: &str) -> Value {
-        let output = if status == "in_progress" { Vec::new() } else { self.output.clone() };
+        let output: &[Value] = if status == "in_progress" { &[] } else { &self.output };
         let mut response = response::envelope(&self.shape, &self.form, &self.stamp, status, output);
         response["usage"] = Value::Null;
         response
@@ -134,7 +136,7 @@ impl ResponsesStream {
         if !matches!(self.open, Some(Open { kind: OpenKind::Reasoning, .. })) {
             let id = self.start(response::REASONING_PREFIX, OpenKind::Reasoning, frames);
             let item = response::reasoning_item(&self.form, &id, "", Status::InProgress);
-            self.added(item, frames);
+            self.added(&item, frames);
             let part = json!({"part": {"type": "summary_text", "text": ""}});
             self.of_item("response.reasoning_summary_part.added", &SUMMARY, part, frames);
         }
@@ -146,7 +148,7 @@ impl ResponsesStream {
     fn text(&mut self, text: &str, frames: &mut Vec<Frame>) {
         if !matches!(self.open, Some(Open { kind: OpenKind::Message, .. })) {
             let id = self.start(response::MESSAGE_PREFIX, OpenKind::Message, frames);
-            self.added(response::message_item(&id, "", Status::InProgress), frames);
+            self.added(&response::message_item(&id, "", Status::InProgress), frames);
             let part = json!({"part": response::text_part("")});
             self.of_item("response.content_part.added", &CONTENT, part, frames);
         }
@@ -163,7 +165,7 @@ impl ResponsesStream {
         let kind = OpenKind::Call { call_id: call_id.to_owned(), name: name.to_owned(), deltas };
         let id = self.start(response::call_prefix(&self.form, name), kind, frames);
         let call = CallText { call_id, name, json: "" };
-        self.added(response::call_item(&self.form, &id, call, Status::InProgress), frames);
+        self.added(&response::call_item(&self.form, &id, call, Status::InProgress), frames);
     }
 
     fn arguments(&mut self, text: &str, frames: &mut Vec<Frame>) {
@@ -201,7 +203,7 @@ impl ResponsesStream {
         }
     }
 
-    fn added(&mut self, item: Value, frames: &mut Vec<Frame>) {
+    fn added(&mut self, item: &Value, frames: &mut Vec<Frame>) {
         let fields = json!({"output_index": self.output.len(), "item": item});
         self.event("response.output_item.added", fields, frames);
     }
