@@ -121,7 +121,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Serve the APIs that coding agents and chat programs speak.
     ///
-    /// OpenAI's chat/completions, completions and responses and Anthropic's messages, and a chat page at /.
+    /// Chat completions, completions, responses and messages, streamed or not, and a page to chat on at /.
     Serve(Box<ServeArgs>),
     /// Measure prefill and decode speed at growing context.
     ///

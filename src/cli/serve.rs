@@ -57,7 +57,6 @@ pub struct ServeArgs {
 /// Where the server listens, whom it lets in, and what it tells.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = heading::SERVER)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch that a user turns")]
 #[expect(clippy::doc_markdown, reason = "these comments are the help text")]
 pub struct ServerArgs {
     /// Address to listen on: IPv4, IPv6, a name, or unix:PATH for a socket file.
@@ -148,7 +147,7 @@ pub struct RequestArgs {
     #[arg(long)]
     pub strict_media: bool,
 
-    /// Responses that previous_response_id can name.
+    /// Responses that later requests can go on from by their id.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = values::non_negative)]
     pub response_store_max: u32,
 

@@ -48,16 +48,9 @@ impl LogEntry {
     fn text(&self) -> String {
         let mut line = self.event.to_owned();
         for (name, value) in &self.fields {
-            let shown = match value {
-                Value::String(text) if *name == "text" => {
-                    line.push_str(": ");
-                    line.push_str(&printable(text));
-                    continue;
-                }
-                Value::String(text) => printable(text),
-                other => other.to_string(),
-            };
-            line.push_str(&format!(" {name}={shown}"));
+            let shown = value.as_str().map_or_else(|| value.to_string(), printable);
+            let lead = if *name == "text" { ": ".to_owned() } else { format!(" {name}=") };
+            line += &(lead + &shown);
         }
         line
     }

@@ -1,6 +1,6 @@
 //! Who may use the server.
 
-use axum::http::{HeaderMap, Method};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use sha2::{Digest as _, Sha256};
 
 /// Accepted keys, as digests: comparing those takes the same time whatever a client guessed.
@@ -33,7 +33,7 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
         let (scheme, key) = value.as_bytes().split_at_checked(7)?;
         scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
     });
-    bearer.or_else(|| headers.get("x-api-key").map(|value| value.as_bytes()))
+    bearer.or_else(|| headers.get("x-api-key").map(HeaderValue::as_bytes))
 }
 
 #[cfg(test)]

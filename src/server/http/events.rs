@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
-use hyper::body::Frame;
+use hyper::body::Frame as Piece;
 use tokio::time::{Instant, timeout_at};
 
 use super::app::App;
 use super::generate::{cancelled, gone};
 use super::running::Entry;
-use crate::server::api::{Encoder, Shape, Stamp};
+use crate::server::api::{Encoder, Frame, Shape, Stamp};
 use crate::server::{Inbox, Update, Waiting};
 
 /// A reply that is being sent.
@@ -76,7 +76,7 @@ impl Stream {
             }
             Err(_) => self.encoder.keepalive(self.waiting.as_ref()),
         };
-        frames.iter().flat_map(|frame| frame.to_bytes()).collect()
+        frames.iter().flat_map(Frame::to_bytes).collect()
     }
 
     fn note(&mut self, update: &Update) {
@@ -128,7 +128,7 @@ impl HttpBody for Events {
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Piece<Bytes>, Infallible>>> {
         let Some(step) = &mut self.step else { return Poll::Ready(None) };
         let next = std::task::ready!(step.as_mut().poll(cx));
         let (bytes, step) = match next {
@@ -136,6 +136,6 @@ impl HttpBody for Events {
             None => (None, None),
         };
         self.step = step;
-        Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(bytes.map(|bytes| Ok(Piece::data(bytes))))
     }
 }

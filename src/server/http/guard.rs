@@ -109,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_takes_a_little_now_and_then_does_not() {
         let (near, mut far) = duplex(16);
-        let mut guard = Guard::new(near, Duration::from_secs(60));
+        let mut guard = Guard::new(near, Duration::from_mins(1));
         let reader = tokio::spawn(async move {
             let mut all = Vec::new();
             far.read_to_end(&mut all).await.map(|n| (n, all))

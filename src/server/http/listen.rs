@@ -35,6 +35,7 @@ pub struct ListenError {
 }
 
 fn hint(error: &io::Error) -> String {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the others have no usual remedy")]
     match error.kind() {
         io::ErrorKind::AddrInUse => format!("\nhint: {IN_USE}"),
         io::ErrorKind::AddrNotAvailable => "\nhint: --host names an address of this machine".into(),

@@ -69,8 +69,8 @@ impl Scripted {
 pub(super) fn times() -> Times {
     Times {
         keepalive: Duration::from_millis(20),
-        read: Duration::from_secs(60),
-        stall: Duration::from_secs(60),
+        read: Duration::from_mins(1),
+        stall: Duration::from_mins(1),
     }
 }
 
