@@ -44,7 +44,7 @@ pub(super) fn plan(args: &ServeArgs, environment: &Environment) -> Result<Plan> 
     Ok(Plan {
         address: Address::new(&args.server.host, args.server.port),
         http: http(args, environment),
-        schedule: schedule(args, shutdown),
+        schedule: schedule(args, environment, shutdown),
         engine: engine(args, environment)?,
         anchors: args.requests.state_anchors as usize,
         log: match args.server.log_format {
@@ -84,7 +84,7 @@ fn defaults(args: &ServeArgs) -> http::Defaults {
     }
 }
 
-fn schedule(args: &ServeArgs, shutdown: Duration) -> schedule::Config {
+fn schedule(args: &ServeArgs, environment: &Environment, shutdown: Duration) -> schedule::Config {
     let sampling = &args.sampling;
     let requests = &args.requests;
     let defaults = schedule::Config::default();
@@ -104,6 +104,7 @@ fn schedule(args: &ServeArgs, shutdown: Duration) -> schedule::Config {
         thinking: sampling.think_mode() != ThinkMode::Off,
         preserve_thinking: args.thinking.preserve_thinking,
         efforts: efforts(args.thinking.effort_budgets.unwrap_or_default()),
+        recover_calls: !environment.no_call_recovery,
         max_queue: requests.max_queue as usize,
         decode_stall: Duration::from_millis(requests.max_decode_stall_ms.into()),
         idle_unload: args.server.idle_unload.map(|n| Duration::from_secs(u64::from(n) * 60)),

@@ -24,6 +24,8 @@ use crate::util::signal::Interrupt;
 
 /// Threads for connections; they wait most of the time, and the engine needs the others.
 const THREADS: usize = 2;
+/// Time for what was said last to be sent.
+const LAST_BYTES: Duration = Duration::from_secs(3);
 
 /// Runs the subcommand.
 pub(in crate::commands) fn run(args: &ServeArgs, context: &Context) -> Result<Exit> {
@@ -41,32 +43,39 @@ pub(in crate::commands) fn run(args: &ServeArgs, context: &Context) -> Result<Ex
     // Before the model is loaded: a port that is taken fails at once, and clients are told to wait.
     let listener = plan.address.bind()?;
     log.say(Class::Good, &format!("listening on {}", listener.url()));
-    for warning in warnings(&plan) {
+    for warning in warnings(args, &plan) {
         log.say(Class::Warning, &warning);
     }
-    let opener = Opener::new(&plan, context, interrupt.clone(), log.clone());
+    let opener = Opener::new(&plan, interrupt.clone(), log.clone());
     let (sender, jobs) = mpsc::channel();
     let desk = Arc::new(Desk::new(sender));
     let app = Arc::new(App::new(Arc::clone(&desk), plan.http.clone(), log.clone()));
     let (ended, end) = oneshot::channel();
     let worker_desk = Arc::clone(&desk);
     let (schedule, worker_log) = (plan.schedule.clone(), Arc::new(log.clone()));
+    let worker_interrupt = interrupt.clone();
     thread::Builder::new().name("engine".into()).spawn(move || {
         let mut opener = opener;
         let open = move || opener.open();
         let worker = Worker::new(schedule, open, worker_desk, jobs, worker_log);
-        let _ = ended.send(worker.run(&interrupt));
+        let _ = ended.send(worker.run(&worker_interrupt));
     })?;
     let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
-    let exit = Serving { desk, log, shutdown: plan.shutdown }.run(&runtime, listener, app, end);
+    let serving = Serving { desk, log, interrupt, shutdown: plan.shutdown };
+    let exit = serving.run(&runtime, listener, app, end);
     // Whoever is still connected has had time.
     runtime.shutdown_background();
     exit
 }
 
 /// What is good to know before anybody connects.
-fn warnings(plan: &Plan) -> Vec<String> {
+fn warnings(args: &ServeArgs, plan: &Plan) -> Vec<String> {
     let mut warnings = Vec::new();
+    if args.engine.profile.is_some() {
+        warnings.push(
+            "--profile has no effect on a server; q36 bench --profile shows where time goes".into(),
+        );
+    }
     if plan.http.keys.is_empty() && !plan.address.is_local() {
         warnings.push(
             "other machines can connect and no key is asked for; --api-key KEY lets only those in who have it".into(),
@@ -83,6 +92,7 @@ fn warnings(plan: &Plan) -> Vec<String> {
 struct Serving {
     desk: Arc<Desk>,
     log: LogWriter,
+    interrupt: Interrupt,
     shutdown: Duration,
 }
 
@@ -110,7 +120,7 @@ impl Serving {
                 failed = &mut connections => {
                     self.desk.stop();
                     failed??;
-                    None
+                    anyhow::bail!("the server's socket was closed")
                 }
             };
             if engine.is_none() {
@@ -118,17 +128,18 @@ impl Serving {
             }
             self.desk.stop();
             stop.send_replace(true);
-            let rest = async {
-                let ended = match engine {
-                    Some(ended) => ended,
-                    None => end.await,
-                };
-                // Streams have got their last events; now they are sent.
-                let _ = (&mut connections).await;
-                ended
+            let ended = match engine {
+                Some(ended) => Ok(ended),
+                None => timeout(self.shutdown, end).await,
             };
-            match timeout(self.shutdown, rest).await {
-                Ok(Ok(ended)) => ended.map(|()| Exit::Success).map_err(Into::into),
+            // Streams have got their last events; who does not take them is left.
+            let _ = timeout(LAST_BYTES, connections).await;
+            match ended {
+                Ok(Ok(Ok(()))) => Ok(Exit::Success),
+                Ok(Ok(Err(schedule::Error::Open(_)))) if self.interrupt.is_raised() => {
+                    Ok(Exit::Interrupted)
+                }
+                Ok(Ok(Err(error))) => Err(error.into()),
                 Ok(Err(_)) => anyhow::bail!("the engine's thread has ended without a word"),
                 Err(_) => {
                     let text =
