@@ -15,6 +15,7 @@ mod kernels;
 mod kv;
 mod oracle;
 mod run;
+mod schedule;
 mod support;
 mod tidy;
 mod tokenizer;

@@ -83,7 +83,7 @@ where
         let (ctx_tokens, default_limit) = (common.office.ctx_tokens, self.config.default_limit);
         self.desk.open(Facts { ctx_tokens, default_limit }, Some(Arc::clone(&common.office)));
         let mut queue = Queue::default();
-        let mut floor = self.ready(opened, common)?;
+        let mut floor = Self::ready(opened, common)?;
         loop {
             match self.serve_a_while(&mut floor, &mut queue, stop) {
                 Ok(Pause::Idle) => {}
@@ -98,7 +98,7 @@ where
                 let text = format!("the model cannot be opened again: {error}");
                 job.outbox.send(Update::Failed(Failure::new(FailureKind::Engine, text)));
             })?;
-            floor = self.ready(opened, common)?;
+            floor = Self::ready(opened, common)?;
             take(&mut queue, job);
         }
     }
@@ -109,7 +109,7 @@ where
         (self.open)().map_err(|error| Error::Open(error.into()))
     }
 
-    fn ready(&self, opened: Opened, common: Common) -> Result<Floor, Error> {
+    fn ready(opened: Opened, common: Common) -> Result<Floor, Error> {
         let floor = Floor::new(opened, common)?;
         floor.publish(State::Ready, 0);
         floor.common.say(None, None, What::State("ready"));
@@ -161,7 +161,8 @@ where
             if in_use {
                 used = Instant::now();
             }
-            if !worked || published.elapsed() >= PUBLISH_EVERY {
+            let changed = std::mem::take(&mut floor.changed);
+            if changed || !worked || published.elapsed() >= PUBLISH_EVERY {
                 published = Instant::now();
                 floor.publish(State::Ready, queue.len());
             }
