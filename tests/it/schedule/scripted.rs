@@ -135,7 +135,14 @@ fn next(tokenizer: &Tokenizer, replies: Replies, tokens: &[TokenId]) -> TokenId 
         .find_map(|opening| reply.strip_prefix(opening))
         .unwrap_or(reply);
     let found = replies.iter().find(|(key, _)| question.contains(key));
-    let rest = found.and_then(|(_, reply)| reply.strip_prefix(written)).unwrap_or_default();
+    let reply = found.map_or("", |(_, reply)| reply);
+    // What the server put in to close a thought is not in the script.
+    let written = if reply.contains("</think>") {
+        written.to_owned()
+    } else {
+        written.replacen("\n</think>\n\n", "", 1)
+    };
+    let rest = reply.strip_prefix(written.as_str()).unwrap_or_default();
     tokenizer.encode_control(rest.as_bytes()).first().copied().unwrap_or(special.im_end)
 }
 

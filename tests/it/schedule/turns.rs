@@ -246,9 +246,10 @@ fn an_edited_last_message_restarts_at_an_anchor() {
 fn with_a_real_engine_the_second_turn_evaluates_only_the_new_text() {
     let server = Server::start(Config::default(), demo(1, 2));
     let messages = vec![Message::user("Tell me about the fox.")];
-    let thinking = Thinking { budget: Some(6), ..Thinking::default() };
+    let thinking = Thinking { budget: Some(80), ..Thinking::default() };
     let request = |messages: &[Message]| Request {
         thinking,
+        limit: Some(600),
         stop: vec![" ".into(), "e".into(), "\n".into()],
         ..chat(messages)
     };
@@ -270,7 +271,7 @@ fn an_idle_model_is_put_away_and_comes_back() {
     let server = Server::start(config, scripted(2048, REPLIES, &Control::default()));
     let idle = |server: &Server| server.desk.status().state == State::Idle;
     server.wait_until(idle);
-    assert_eq!(server.desk.count(&chat(&capital())).unwrap() > 0, true);
+    assert!(server.desk.count(&chat(&capital())).unwrap() > 0);
     let heard = server.ask("1", chat(&capital()));
     assert_eq!(heard.outcome.text, "Paris.");
     assert!(heard.updates.contains(&Update::Waiting(q36::server::Waiting::Loading)));
