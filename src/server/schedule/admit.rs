@@ -167,15 +167,13 @@ impl Floor {
             self.save(index, Moment::Evict)?;
         }
         self.common.saved.finish(&mut *self.engine, session)?;
-        match hit {
-            Some(hit) => self.load(index, serving, hit),
-            None => {
-                if plan.report.reuse == Reuse::Cold {
-                    self.common.saved.forget(session);
-                }
-                Ok(plan)
-            }
+        if let Some(hit) = hit {
+            return self.load(index, serving, hit);
         }
+        if plan.report.reuse == Reuse::Cold {
+            self.common.saved.forget(session);
+        }
+        Ok(plan)
     }
 
     fn load(&mut self, index: usize, serving: &Serving, hit: Hit) -> Result<Plan, engine::Error> {

@@ -124,7 +124,7 @@ pub(super) fn remember(bindings: &mut Vec<Binding>, new: Binding) {
 /// without its thought, before results of its calls and before a new question. The likeliest comes first.
 pub(super) fn keys(
     conversation: &Conversation,
-    options: &RenderOptions,
+    options: RenderOptions,
     reply: &Message,
 ) -> Vec<Key> {
     let sends_thoughts = conversation
@@ -159,7 +159,7 @@ impl Follower {
     fn key(
         self,
         conversation: &Conversation,
-        options: &RenderOptions,
+        options: RenderOptions,
         reply: &Message,
     ) -> Option<Key> {
         let question = "<|im_start|>user\nx<|im_end|>\n";
@@ -172,7 +172,7 @@ impl Follower {
         if matches!(self, Self::Question) {
             whole.messages.push(Message::user("x"));
         }
-        let options = RenderOptions { add_generation_prompt: false, ..*options };
+        let options = RenderOptions { add_generation_prompt: false, ..options };
         let prompt = render(&whole, &options).ok()?.without_last(behind + TURN_END.len());
         let markers = prompt.markers().into_iter().map(|marker| marker.offset).collect();
         Some(Key { text: prompt.bytes(), markers })
@@ -189,7 +189,7 @@ mod tests {
 
     fn binding(messages: &[Message], reply: &Message) -> Binding {
         let conversation = Conversation::new(messages.to_vec());
-        let keys = keys(&conversation, &RenderOptions::default(), reply);
+        let keys = keys(&conversation, RenderOptions::default(), reply);
         let ids =
             reply.tool_calls.iter().filter_map(|call| call.id.clone()).collect::<BTreeSet<_>>();
         let calls = (!ids.is_empty()).then_some(CallIds { ids, messages: messages.len() });
@@ -198,7 +198,7 @@ mod tests {
 
     /// The text of a prompt that is left behind what the binding covers.
     fn rest(binding: &Binding, messages: &[Message]) -> Option<String> {
-        let prompt = rendered(messages, &RenderOptions::default());
+        let prompt = rendered(messages, RenderOptions::default());
         let (bytes, _) = binding.covers(&prompt)?;
         Some(String::from_utf8_lossy(&prompt.bytes[bytes..]).into_owned())
     }
@@ -229,7 +229,7 @@ mod tests {
         let options = RenderOptions { preserve_thinking: true, ..RenderOptions::default() };
         let conversation = Conversation::new(vec![Message::user("q")]);
         let reply = Message::assistant("a").with_reasoning("r");
-        assert_eq!(keys(&conversation, &options, &reply).len(), 2);
+        assert_eq!(keys(&conversation, options, &reply).len(), 2);
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
             let reply = Message::assistant("Doing").with_calls(vec![call(id)]);
             [question[0].clone(), reply, Message::tool("r1")]
         };
-        let prompt = rendered(&changed("call_1"), &RenderOptions::default());
+        let prompt = rendered(&changed("call_1"), RenderOptions::default());
         assert_eq!(bound.covers(&prompt).unwrap().1, By::Calls);
         let rest_of = rest(&bound, &changed("call_1")).unwrap();
         assert!(

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Error;
 use super::floor::Floor;
 use super::prefill::{Filling, rate};
-use super::reply::{Next, Setup, Writing};
+use super::reply::{Begins, Next, Setup, Writing};
 use super::slot::{Serving, Work};
 use crate::chat::{ThinkTokens, Toolset};
 use crate::engine::sample::{self, DrawRules, Penalties, Sampler, SamplerParams};
@@ -128,8 +128,11 @@ fn setup(tokenizer: &Tokenizer, serving: &Serving, recover_calls: bool, room: us
         api: request.api,
         special: *tokenizer.special(),
         think: ThinkTokens::new(tokenizer),
-        raw: !matches!(request.input, Input::Chat { .. }),
-        thinking: prepared.thinking,
+        begins: match &request.input {
+            Input::Chat { .. } if prepared.thinking => Begins::Thought,
+            Input::Chat { .. } => Begins::Answer,
+            Input::Text(_) | Input::Tokens(_) => Begins::Plain,
+        },
         budget: prepared.budget.within(room).filter(|_| prepared.thinking),
         recover_calls,
         tools: prepared.tools.clone(),
@@ -190,6 +193,7 @@ impl Floor {
         };
         self.common.desk.counters().count_prefill(tokens.len() - reused, took);
         self.slots[index].work = Work::Decode(Box::new(active));
+        self.changed = true;
         self.say(index, What::PromptDone { tokens: tokens.len() - reused, took });
         self.write(index)
     }
@@ -248,7 +252,10 @@ impl Floor {
             let slot = &mut self.slots[index];
             let Work::Decode(active) = &mut slot.work else { return Ok(()) };
             match active.writing.next() {
-                Next::Over => return self.finish_reply(index),
+                Next::Over => {
+                    self.finish_reply(index);
+                    return Ok(());
+                }
                 // What was handed out is evaluated first, and what is drawn then is told now.
                 Next::Draw | Next::Feed(_) if active.unfed.is_some() => {
                     return match active.tell(&mut *self.engine, slot.session) {
@@ -301,9 +308,9 @@ impl Floor {
     }
 
     /// The reply is over: it is answered first, then remembered.
-    fn finish_reply(&mut self, index: usize) -> Result<(), Error> {
+    fn finish_reply(&mut self, index: usize) {
         let work = std::mem::take(&mut self.slots[index].work);
-        let Work::Decode(active) = work else { return Ok(()) };
+        let Work::Decode(active) = work else { return };
         let Active { serving, writing, unfed, started, .. } = *active;
         let (updates, mut written) = writing.finish();
         let usage = &mut written.outcome.usage;
@@ -321,6 +328,5 @@ impl Floor {
         self.remember(index, &serving, &written, unfed);
         self.touch(index);
         self.report(index, &serving, &written, started.elapsed());
-        Ok(())
     }
 }

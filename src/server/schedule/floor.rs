@@ -49,6 +49,8 @@ pub(super) struct Floor {
     pub(super) last_slice: (usize, bool),
     /// Counts uses of sessions.
     pub(super) uses: u64,
+    /// Sessions do something else than when it was last told.
+    pub(super) changed: bool,
 }
 
 impl Common {
@@ -78,7 +80,8 @@ impl Floor {
                 Err(source) => return Err(Error::Session { number, sessions, source }),
             }
         }
-        Ok(Self { engine, tokenizer, slots, common, last_slice: (sessions - 1, false), uses: 0 })
+        let last_slice = (sessions - 1, false);
+        Ok(Self { engine, tokenizer, slots, common, last_slice, uses: 0, changed: false })
     }
 
     /// Whether any session serves somebody.
@@ -179,6 +182,7 @@ impl Floor {
     /// A session was used just now.
     pub(super) fn touch(&mut self, index: usize) {
         self.uses += 1;
+        self.changed = true;
         let slot = &mut self.slots[index];
         (slot.last_used, slot.used_at) = (self.uses, unix_seconds());
     }

@@ -214,7 +214,7 @@ impl Office {
             thinking: thought.mode,
             preserve_thinking: preserve,
         };
-        let prompt = self.render(request, &conversation, &options)?;
+        let prompt = self.render(request, &conversation, options)?;
         let tools = (!conversation.tools.is_empty()).then_some(tools);
         Ok(Read { prompt, chat: Some((conversation, options)), tools, replayed, thought })
     }
@@ -227,26 +227,24 @@ impl Office {
     ) -> Replayed {
         let mut own = self.tools();
         let Tools { memory, disk } = &mut *own;
-        match memory {
-            Some(memory) => memory.restore(conversation, tools, disk.as_mut()),
-            None => {
-                for message in &mut conversation.messages {
-                    super::replay::order(&mut message.tool_calls, tools);
-                }
-                Replayed::default()
-            }
+        if let Some(memory) = memory {
+            return memory.restore(conversation, tools, disk.as_mut());
         }
+        for message in &mut conversation.messages {
+            super::replay::order(&mut message.tool_calls, tools);
+        }
+        Replayed::default()
     }
 
     fn render(
         &self,
         request: &Request,
         conversation: &Conversation,
-        options: &RenderOptions,
+        options: RenderOptions,
     ) -> Result<Rendered, Failure> {
         let field = field_of(request.api);
         let invalid = |error: chat::Error| Failure::invalid(field, error.to_string());
-        let prompt = render(conversation, options).map_err(invalid)?;
+        let prompt = render(conversation, &options).map_err(invalid)?;
         if options.add_generation_prompt {
             let answered = answered_calls(conversation, &prompt);
             return Ok(Rendered { calls: answered, ..Rendered::new(&self.tokenizer, prompt) });
@@ -415,11 +413,11 @@ pub(super) mod tests {
     /// Messages as they would be rendered for a vocabulary of bytes and markers.
     pub(in crate::server::schedule) fn rendered(
         messages: &[Message],
-        options: &RenderOptions,
+        options: RenderOptions,
     ) -> Rendered {
         let tokenizer = Tokenizer::stand_in(400).unwrap();
         let conversation = Conversation::new(messages.to_vec());
-        let prompt = render(&conversation, options).unwrap();
+        let prompt = render(&conversation, &options).unwrap();
         let calls = answered_calls(&conversation, &prompt);
         Rendered { calls, ..Rendered::new(&tokenizer, prompt) }
     }

@@ -30,10 +30,8 @@ pub(super) struct Setup {
     pub(super) special: Special,
     /// The ids that close a thought.
     pub(super) think: ThinkTokens,
-    /// Plain text is continued: nothing in it is markup.
-    pub(super) raw: bool,
-    /// The prompt ends inside a thought.
-    pub(super) thinking: bool,
+    /// Where the prompt ends.
+    pub(super) begins: Begins,
     /// The limit on the thought.
     pub(super) budget: Option<Budget>,
     /// A call that opens inside the thought closes the thought.
@@ -48,6 +46,17 @@ pub(super) struct Setup {
     pub(super) stop: Vec<String>,
     /// Most tokens.
     pub(super) room: usize,
+}
+
+/// Where a reply begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// In plain text: nothing in it is markup.
+    Plain,
+    /// Inside a thought.
+    Thought,
+    /// In the answer.
+    Answer,
 }
 
 /// What happens next.
@@ -126,13 +135,14 @@ pub(super) struct Writing {
 impl Writing {
     /// A reply that has not begun.
     pub(super) fn new(setup: Setup) -> Self {
-        let Setup { api, special, think, raw, thinking, tools, stop, room, .. } = setup;
+        let Setup { api, special, think, begins, tools, stop, room, .. } = setup;
+        let thinking = begins == Begins::Thought;
         let options = ThinkOptions {
             thinking,
             budget: setup.budget,
             recover_calls: setup.recover_calls && tools.is_some(),
         };
-        let reading = if raw {
+        let reading = if begins == Begins::Plain {
             Reading::Raw(StreamDecoder::new())
         } else {
             let source = Source::Ids(special);

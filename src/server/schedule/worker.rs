@@ -85,7 +85,7 @@ where
         let facts = Facts { ctx_tokens, default_limit, vocab };
         self.desk.open(facts, Some(Arc::clone(&common.office)));
         let mut queue = Queue::default();
-        let mut floor = self.ready(opened, common)?;
+        let mut floor = Self::ready(opened, common)?;
         loop {
             match self.serve_a_while(&mut floor, &mut queue, stop) {
                 Ok(Pause::Idle) => {}
@@ -100,7 +100,7 @@ where
                 let text = format!("the model cannot be opened again: {error}");
                 job.outbox.send(Update::Failed(Failure::new(FailureKind::Engine, text)));
             })?;
-            floor = self.ready(opened, common)?;
+            floor = Self::ready(opened, common)?;
             take(&mut queue, job);
         }
     }
@@ -111,7 +111,7 @@ where
         (self.open)().map_err(|error| Error::Open(error.into()))
     }
 
-    fn ready(&self, opened: Opened, common: Common) -> Result<Floor, Error> {
+    fn ready(opened: Opened, common: Common) -> Result<Floor, Error> {
         let floor = Floor::new(opened, common)?;
         floor.publish(State::Ready, 0);
         floor.common.say(None, None, What::State("ready"));
@@ -163,7 +163,8 @@ where
             if in_use {
                 used = Instant::now();
             }
-            if !worked || published.elapsed() >= PUBLISH_EVERY {
+            let changed = std::mem::take(&mut floor.changed);
+            if changed || !worked || published.elapsed() >= PUBLISH_EVERY {
                 published = Instant::now();
                 floor.publish(State::Ready, queue.len());
             }

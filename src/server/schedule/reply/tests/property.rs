@@ -107,7 +107,7 @@ proptest! {
         (thinks, calls, stops) in (any::<bool>(), any::<bool>(), any::<bool>()),
     ) {
         let setup = || Setup {
-            thinking: thinks,
+            begins: if thinks { Begins::Thought } else { Begins::Answer },
             recover_calls: false,
             tools: calls.then(tools),
             stop: if stops { vec!["STOP".into(), "T O".into()] } else { Vec::new() },
