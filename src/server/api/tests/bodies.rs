@@ -286,6 +286,23 @@ fn large_bodies_take_time_in_proportion() {
     let text = "x\\n\\ud83d".repeat(1 << 20);
     let body = format!(r#"{{"messages":[{{"content":"{text}"}}]}}"#);
     assert!(survives(Api::Chat, body.as_bytes()));
-    let many = vec![r#"{"content":"q"}"#; 100_000].join(",");
-    assert!(survives(Api::Chat, format!(r#"{{"messages":[{many}]}}"#).as_bytes()));
+    let list = |of: &dyn Fn(usize) -> String| (0..100_000).map(of).collect::<Vec<_>>().join(",");
+    let messages = list(&|_| r#"{"content":"q"}"#.to_owned());
+    assert!(survives(Api::Chat, format!(r#"{{"messages":[{messages}]}}"#).as_bytes()));
+    let parts = list(&|i| format!(r#"{{"type":"image{i}"}}"#));
+    assert!(survives(
+        Api::Messages,
+        format!(r#"{{"messages":[{{"content":[{parts}]}}]}}"#).as_bytes()
+    ));
+    let tools = list(&|i| format!(r#"{{"name":"f{i}"}}"#));
+    for tools in [tools.clone(), format!(r#"{{"type":"namespace","name":"n","tools":[{tools}]}}"#)]
+    {
+        assert!(!survives(
+            Api::Responses,
+            format!(r#"{{"input":"q","tools":[{tools}]}}"#).as_bytes()
+        ));
+    }
+    let names = list(&|i| format!(r#""k{i}":1"#));
+    let call = format!(r#"{{"type":"local_shell_call","call_id":"c","action":{{{names}}}}}"#);
+    assert!(survives(Api::Responses, format!(r#"{{"input":[{call}]}}"#).as_bytes()));
 }
