@@ -3,6 +3,9 @@
 use super::node::Node;
 use crate::server::Failure;
 
+/// Most things that are noted of a request.
+const WARNINGS_MAX: usize = 16;
+
 /// Reads contents, and notes what they left out.
 #[derive(Debug)]
 pub(super) struct Contents {
@@ -16,9 +19,9 @@ impl Contents {
         Self { strict_media, warnings: Vec::new() }
     }
 
-    /// Notes something for the log, once.
+    /// Notes something for the log, once. A log needs no more than the first few.
     pub(super) fn warn(&mut self, warning: String) {
-        if !self.warnings.contains(&warning) {
+        if self.warnings.len() < WARNINGS_MAX && !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }

@@ -60,16 +60,13 @@ impl Known {
     }
 }
 
-/// A result whose call is nowhere.
+/// A result whose call is nowhere; `param` is the field that should have it.
 pub(super) fn unexplained(param: &str, id: Option<&str>) -> Failure {
     let id = id.unwrap_or("(none)");
-    Failure::new(
-        FailureKind::Invalid,
-        format!(
-            "continuation state not available for call_id {id}; replay the full input: the full messages history, the call included"
-        ),
-    )
-    .about(param)
+    let whole = if param == "input" { "input" } else { "messages history" };
+    let message =
+        format!("continuation state not available for call_id {id}; replay the full {whole}");
+    Failure::new(FailureKind::Invalid, message).about(param)
 }
 
 /// The input of a conversation; `may_continue` where a last message of the assistant is to be gone on with.

@@ -29,6 +29,11 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Node<'a> {
+    /// A value that stands at `path`.
+    pub(super) fn new(path: &str, json: &'a Json) -> Self {
+        Self { path: path.to_owned(), text: json.text() }
+    }
+
     /// Its text as it was spelled.
     pub(super) fn text(&self) -> &'a str {
         self.text

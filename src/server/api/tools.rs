@@ -9,6 +9,18 @@ use super::node::{Node, Object};
 use crate::chat::{Json, Tool};
 use crate::server::{Calls, Choice, Failure};
 
+/// Most tools of a request: more than any context holds.
+const TOOLS_MAX: usize = 4096;
+
+/// Refuses more tools than [`TOOLS_MAX`]; `param` is the field that has them.
+pub(super) fn check_count(param: &str, count: usize) -> Result<(), Failure> {
+    if count <= TOOLS_MAX {
+        return Ok(());
+    }
+    let message = format!("`{param}` has {count} tools, at most {TOOLS_MAX} are accepted");
+    Err(Failure::invalid(param, message))
+}
+
 /// A function on offer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Function {

@@ -46,6 +46,7 @@ fn functions(request: &Object<'_>, contents: &mut Contents) -> Result<Vec<Functi
             Some(kind) => contents.warn(format!("a tool of type `{kind}` is left out")),
         }
     }
+    tools::check_count("tools", functions.len())?;
     if let Some(old) = request.first(&["functions", "function_call"]) {
         return Err(
             old.refused("is the old form of `tools` and `tool_choice`, which are supported")

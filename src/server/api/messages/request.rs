@@ -29,6 +29,7 @@ pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parse
         turn(&node.object()?, &mut contents, &mut known, &mut messages)?;
     }
     let functions = functions(request, &mut contents)?;
+    tools::check_count("tools", functions.len())?;
     let input = history::input(messages, tools::tools(&functions), true);
     let mut parsed = settings::request(Api::Messages, request, input, context.vocab)?;
     parsed.limit = sampling::limit(request, &["max_tokens"])?;

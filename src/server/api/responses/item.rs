@@ -32,7 +32,12 @@ pub(crate) enum Item {
     /// A call; its function has the name of the prompt.
     Call(ToolCall),
     /// The result of a call.
-    Output { call_id: String, text: String },
+    Output {
+        call_id: String,
+        text: String,
+        /// Tools that a search found: from then on they are on offer.
+        tools: Option<Json>,
+    },
 }
 
 impl Entry {
@@ -45,24 +50,24 @@ impl Entry {
                 .iter()
                 .map(|(name, value)| name.len() + value.text().len())
                 .sum::<usize>(),
-            Item::Output { call_id, text } => call_id.len() + text.len(),
+            Item::Output { call_id, text, tools } => {
+                call_id.len() + text.len() + tools.as_ref().map_or(0, |tools| tools.text().len())
+            }
         };
         size_of::<Self>() + text
     }
 }
 
 /// What reading items takes and gives.
-pub(crate) struct Reader<'r, 'a> {
-    pub(crate) contents: &'r mut Contents,
-    pub(crate) store: &'r ResponseStore,
+pub(crate) struct Reader<'a> {
+    pub(crate) contents: &'a mut Contents,
+    pub(crate) store: &'a ResponseStore,
     pub(crate) entries: Vec<Arc<Entry>>,
-    /// Lists of tools that were found by searches.
-    pub(crate) tools: Vec<Vec<Node<'a>>>,
 }
 
-impl<'a> Reader<'_, 'a> {
+impl Reader<'_> {
     /// Reads the input: one text, or an array of items.
-    pub(crate) fn input(&mut self, node: &Node<'a>) -> Result<(), Failure> {
+    pub(crate) fn input(&mut self, node: &Node<'_>) -> Result<(), Failure> {
         if node.is_string() {
             self.push(None, Item::Message { role: Role::User, text: node.string()? });
             return Ok(());
@@ -80,7 +85,7 @@ impl<'a> Reader<'_, 'a> {
         self.entries.push(Arc::new(Entry { id, item }));
     }
 
-    fn item(&mut self, node: &Node<'a>) -> Result<(), Failure> {
+    fn item(&mut self, node: &Node<'_>) -> Result<(), Failure> {
         if node.is_string() {
             return self.input(node);
         }
@@ -139,9 +144,9 @@ impl<'a> Reader<'_, 'a> {
 
     fn output(
         &mut self,
-        node: &Node<'a>,
+        node: &Node<'_>,
         kind: &str,
-        object: &Object<'a>,
+        object: &Object<'_>,
     ) -> Result<Item, Failure> {
         let known = matches!(
             kind.trim_end_matches("_output"),
@@ -160,12 +165,11 @@ impl<'a> Reader<'_, 'a> {
         }
         let call_id = object.first(&["call_id", "id"]).ok_or_else(|| object.missing("call_id"))?;
         let call_id = call_id.string()?;
-        if let Some(tools) = object.get("tools").filter(Node::is_array) {
-            self.tools.push(tools.items()?);
-        }
+        let tools = object.get("tools").filter(Node::is_array);
+        let tools = tools.map(|node| node.json()).transpose()?;
         let result = object.first(&["output", "tools"]);
         let text = result.map(|node| self.result(&node)).transpose()?.unwrap_or_default();
-        Ok(Item::Output { call_id, text })
+        Ok(Item::Output { call_id, text, tools })
     }
 
     /// A result: a string, text parts, or any JSON.
@@ -264,13 +268,26 @@ fn call(node: &Node<'_>, kind: &str, object: &Object<'_>) -> Result<ToolCall, Fa
     Ok(history::call(id, name, arguments))
 }
 
-/// An action as arguments: what it is of is the function's name already.
+/// What is known of actions, and the names that it has as arguments.
+const ACTION: [(&str, &str); 8] = [
+    ("command", "command"),
+    ("working_directory", "workdir"),
+    ("timeout_ms", "timeout_ms"),
+    ("user", "user"),
+    ("query", "query"),
+    ("queries", "queries"),
+    ("url", "url"),
+    ("pattern", "pattern"),
+];
+
+/// An action as arguments.
 fn action(object: &Object<'_>) -> Result<Arguments, Failure> {
     let mut arguments = Arguments::default();
     let Some(action) = object.object("action")? else { return Ok(arguments) };
-    for (name, node) in action.iter().filter(|(name, node)| *name != "type" && !node.is_null()) {
-        let name = if name == "working_directory" { "workdir" } else { name };
-        arguments.set(name, node.json()?);
+    for (field, name) in ACTION {
+        if let Some(node) = action.get(field) {
+            arguments.set(name, node.json()?);
+        }
     }
     Ok(arguments)
 }

@@ -2,7 +2,7 @@
 //!
 //! To the model all of them are functions. A client gets back the kind of item that it offered a tool of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
 use super::super::content::Contents;
@@ -39,6 +39,7 @@ pub(crate) struct Offer {
     pub(crate) functions: Vec<Function>,
     /// What they are to the client.
     pub(crate) kinds: Kinds,
+    names: HashSet<String>,
 }
 
 const SEARCH_NAME: &str = "tool_search";
@@ -62,26 +63,26 @@ impl Offer {
         for node in nodes {
             let tool = node.object()?;
             match tool.string("type")?.as_deref() {
-                None | Some("function") => self.functions.push(Function::read(&tool)?),
-                Some("custom") => self.push(custom(&tool)?, Kind::Custom),
+                None | Some("function") => self.push(Function::read(&tool)?, None),
+                Some("custom") => self.push(custom(&tool)?, Some(Kind::Custom)),
                 Some("namespace") => self.namespace(&tool, contents)?,
                 Some("tool_search") => {
                     let function = built_in(&tool, SEARCH_NAME, SEARCH_PARAMETERS)?;
-                    self.push(function, Kind::ToolSearch);
+                    self.push(function, Some(Kind::ToolSearch));
                 }
                 Some("local_shell") => {
                     let function = built_in(&tool, SHELL_NAME, SHELL_PARAMETERS)?;
-                    self.push(function, Kind::LocalShell);
+                    self.push(function, Some(Kind::LocalShell));
                 }
                 Some(kind) => contents.warn(format!("a tool of type `{kind}` is left out")),
             }
         }
-        Ok(())
+        tools::check_count("tools", self.functions.len())
     }
 
     /// The prompt's name of a function that a client calls `name`: with its namespace, or without where that is clear.
     pub(crate) fn known(&self, name: &str) -> Option<String> {
-        if self.functions.iter().any(|f| f.name == name) {
+        if self.names.contains(name) {
             return Some(name.to_owned());
         }
         let bare =
@@ -93,8 +94,14 @@ impl Offer {
         }
     }
 
-    fn push(&mut self, function: Function, kind: Kind) {
-        self.kinds.insert(function.name.clone(), kind);
+    /// Adds a function. One that is on offer already, as a search may find it, stays as it is.
+    fn push(&mut self, function: Function, kind: Option<Kind>) {
+        if !self.names.insert(function.name.clone()) {
+            return;
+        }
+        if let Some(kind) = kind {
+            self.kinds.insert(function.name.clone(), kind);
+        }
         self.functions.push(function);
     }
 
@@ -111,7 +118,8 @@ impl Offer {
             };
             let name = function.name.clone();
             function.name = flat(&namespace, &name);
-            self.push(function, Kind::Namespaced { namespace: namespace.clone(), name });
+            let kind = Kind::Namespaced { namespace: namespace.clone(), name };
+            self.push(function, Some(kind));
         }
         Ok(())
     }
@@ -216,5 +224,16 @@ mod tests {
         )
         .unwrap();
         assert_eq!(offer.known("x"), None);
+    }
+
+    #[test]
+    fn what_is_found_again_is_on_offer_once() {
+        let (offer, _) = offer(
+            r#"[{"name":"x","description":"first"},{"type":"custom","name":"x"},{"name":"x"}]"#,
+        )
+        .unwrap();
+        assert_eq!(offer.functions.len(), 1);
+        assert_eq!(offer.functions[0].description.as_deref(), Some("first"));
+        assert!(offer.kinds.is_empty());
     }
 }

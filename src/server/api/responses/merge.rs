@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn output(text: &str) -> Item {
-        Item::Output { call_id: "c".to_owned(), text: text.to_owned() }
+        Item::Output { call_id: "c".to_owned(), text: text.to_owned(), tools: None }
     }
 
     /// Compares turns, each written as `role|thought|text|calls`.

@@ -30,14 +30,10 @@ pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parse
         Some(id) => conversation(id, context)?,
         None => Vec::new(),
     };
-    let mut reader = Reader {
-        contents: &mut contents,
-        store: context.responses,
-        entries: Vec::new(),
-        tools: Vec::new(),
-    };
+    let mut reader =
+        Reader { contents: &mut contents, store: context.responses, entries: Vec::new() };
     reader.input(&input)?;
-    let (new, found) = (reader.entries, reader.tools);
+    let new = reader.entries;
     if let Some(call_id) = unexplained(&stored, &new) {
         // A client that sends only results means the response whose calls they answer.
         let origin = context.responses.of_call(&call_id).filter(|_| previous.is_none());
@@ -51,8 +47,10 @@ pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parse
 
     let mut offer = Offer::default();
     offer.add(&request.items("tools")?, &mut contents)?;
-    for list in &found {
-        offer.add(list, &mut contents)?;
+    for entry in &stored {
+        if let Item::Output { tools: Some(tools), .. } = &entry.item {
+            offer.add(&Node::new("tool_search_output.tools", tools).items()?, &mut contents)?;
+        }
     }
     let mut messages = Vec::new();
     if let Some(node) = request.get("instructions") {

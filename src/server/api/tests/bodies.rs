@@ -6,8 +6,9 @@ use proptest::sample::select;
 use serde_json::{Map, Value, json};
 
 use super::super::{Context, ResponseStore, answer, failure_body, parse};
-use super::support::{MINIMAL, Reply, VOCAB, frames, stamp};
-use crate::server::{Api, FailureKind};
+use super::support::{MINIMAL, Reply, VOCAB, frames, read, stamp};
+use crate::chat::{RenderOptions, render};
+use crate::server::{Api, FailureKind, Input};
 
 const APIS: [Api; 4] = [Api::Chat, Api::Completions, Api::Responses, Api::Messages];
 
@@ -170,12 +171,21 @@ const BODIES: [(Api, &str); 4] = [
     ),
 ];
 
-/// Reads a body; what is accepted is answered too. Gives whether it was.
+/// Whether a conversation has a prompt; other inputs are one.
+fn has_prompt(input: &Input) -> bool {
+    match input {
+        Input::Chat { conversation, .. } => render(conversation, &RenderOptions::default()).is_ok(),
+        Input::Text(_) | Input::Tokens(_) => true,
+    }
+}
+
+/// Reads a body; what is accepted is rendered and answered too. Gives whether it was.
 fn survives(api: Api, body: &[u8]) -> bool {
     let responses = ResponseStore::new(4);
     let context = Context { strict_media: false, responses: &responses, vocab: VOCAB };
     match parse(api, body, &context) {
         Ok(parsed) => {
+            has_prompt(&parsed.request.input);
             let reply = Reply::new(&["t"], &["a"]).call("read", &["{\"input\":", "\"x\"}"]);
             frames(&parsed.shape, &reply.updates());
             answer(&parsed.shape, &stamp(api), &reply.outcome());
@@ -260,6 +270,7 @@ fn nodes(root: &mut Value, visit: &mut impl FnMut(usize, &mut Value)) -> usize {
 fn bodies_to_start_from_are_good() {
     for (api, body) in BODIES.into_iter().chain(MINIMAL) {
         assert!(survives(api, body.as_bytes()), "{api:?}");
+        assert!(has_prompt(&read(api, body).unwrap().request.input), "{api:?}");
     }
 }
 
@@ -286,6 +297,23 @@ fn large_bodies_take_time_in_proportion() {
     let text = "x\\n\\ud83d".repeat(1 << 20);
     let body = format!(r#"{{"messages":[{{"content":"{text}"}}]}}"#);
     assert!(survives(Api::Chat, body.as_bytes()));
-    let many = vec![r#"{"content":"q"}"#; 100_000].join(",");
-    assert!(survives(Api::Chat, format!(r#"{{"messages":[{many}]}}"#).as_bytes()));
+    let list = |of: &dyn Fn(usize) -> String| (0..100_000).map(of).collect::<Vec<_>>().join(",");
+    let messages = list(&|_| r#"{"content":"q"}"#.to_owned());
+    assert!(survives(Api::Chat, format!(r#"{{"messages":[{messages}]}}"#).as_bytes()));
+    let parts = list(&|i| format!(r#"{{"type":"image{i}"}}"#));
+    assert!(survives(
+        Api::Messages,
+        format!(r#"{{"messages":[{{"content":[{parts}]}}]}}"#).as_bytes()
+    ));
+    let tools = list(&|i| format!(r#"{{"name":"f{i}"}}"#));
+    for tools in [tools.clone(), format!(r#"{{"type":"namespace","name":"n","tools":[{tools}]}}"#)]
+    {
+        assert!(!survives(
+            Api::Responses,
+            format!(r#"{{"input":"q","tools":[{tools}]}}"#).as_bytes()
+        ));
+    }
+    let names = list(&|i| format!(r#""k{i}":1"#));
+    let call = format!(r#"{{"type":"local_shell_call","call_id":"c","action":{{{names}}}}}"#);
+    assert!(survives(Api::Responses, format!(r#"{{"input":[{call}]}}"#).as_bytes()));
 }

@@ -154,7 +154,7 @@ fn refusals_name_the_field_and_what_was_found() {
         r#"{"messages":[{"role":"assistant","tool_calls":[{"id":"c"}]}]}"#,
         "missing function in `messages[0].tool_calls[0]`",
     );
-    let replay = "; replay the full input: the full messages history, the call included";
+    let replay = "; replay the full messages history";
     check(
         r#"{"messages":[{"role":"tool","tool_call_id":"c9","content":"r"}]}"#,
         &format!("continuation state not available for call_id c9{replay}"),

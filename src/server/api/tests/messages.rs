@@ -114,7 +114,7 @@ fn refusals_name_the_field_and_what_was_found() {
     );
     check(
         r#"{"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t9"}]}]}"#,
-        "continuation state not available for call_id t9; replay the full input: the full messages history, the call included",
+        "continuation state not available for call_id t9; replay the full messages history",
     );
     check(
         r#"{"messages":[{"role":"assistant","content":[{"type":"tool_use","name":"a"}]}]}"#,

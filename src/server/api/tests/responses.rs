@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::super::{ResponseStore, Shape, Stamp, answer, signature};
 use super::support::{Reply, conversation, lines, read, read_with, refused, stamp};
+use crate::chat::Tool;
 use crate::server::{Api, Choice, FailureKind};
 
 fn input(items: &str) -> Vec<String> {
@@ -80,9 +81,16 @@ fn found_tools_are_on_offer() {
     let body = r#"{"tools":[{"type":"tool_search"}],"input":["q",{"type":"tool_search_call","call_id":"c","arguments":{}},
         {"type":"tool_search_output","call_id":"c","tools":[{"type":"namespace","name":"n_","tools":[{"name":"found"}]}]}]}"#;
     let parsed = read(Api::Responses, body).unwrap();
+    let found = |tools: &[Tool]| tools.last().unwrap().json().text().contains("\"n_found\"");
     let tools = &conversation(&parsed).0.tools;
-    assert_eq!(tools.len(), 2);
-    assert!(tools[1].json().text().contains("\"n_found\""));
+    assert!(tools.len() == 2 && found(tools));
+
+    // Later ones, too, which name the response only.
+    let store = ResponseStore::new(2);
+    let (_, stamp) = respond(&store, body, &Reply::new(&[], &["a"]), 1);
+    let body = format!(r#"{{"previous_response_id":"{}","input":"p"}}"#, stamp.id);
+    let parsed = read_with(Api::Responses, &body, &store).unwrap();
+    assert!(found(&conversation(&parsed).0.tools));
 }
 
 #[test]
@@ -116,7 +124,7 @@ fn refusals_name_the_field_and_what_was_found() {
     );
     check(
         r#"{"input":["q",{"type":"function_call_output","call_id":"c9","output":"r"}]}"#,
-        "continuation state not available for call_id c9; replay the full input: the full messages history, the call included",
+        "continuation state not available for call_id c9; replay the full input",
     );
     check(
         r#"{"input":[{"type":"item_reference","id":"msg_9"}]}"#,
