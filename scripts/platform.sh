@@ -93,6 +93,7 @@ is_present() {
     cpu-vulkan-driver) has_cpu_vulkan_driver ;;
     amd-vulkan-driver) has_amd_vulkan_driver ;;
     validation-layer) has_validation_layer ;;
+    python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
     *) have "$1" ;;
     esac
 }
@@ -142,6 +143,9 @@ package_of() {
     debian:validation-layer) echo vulkan-validationlayers ;;
     debian:curl | fedora:curl | arch:curl) echo curl ca-certificates ;;
     debian:spirv-val | fedora:spirv-val | arch:spirv-val) echo spirv-tools ;;
+    debian:python3-venv) echo python3-venv ;;
+    fedora:python3-venv) echo python3 ;;
+    arch:python3-venv) echo python ;;
     fedora:cc) echo gcc ;;
     fedora:cxx) echo gcc-c++ ;;
     fedora:ninja) echo ninja-build ;;

@@ -11,7 +11,7 @@ ROOT=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/platform.sh
 . "$ROOT/scripts/platform.sh"
 
-ALL='lint unit vulkan isa cpu shell download release-build'
+ALL='lint unit vulkan isa cpu clients shell download release-build'
 SUITES=''
 FORCE=no
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
@@ -28,6 +28,7 @@ unit           every test but those of the GPU code, in the Vulkan build     com
 vulkan         the GPU code and each kernel, validation layers on            any Vulkan 1.3 device
 isa            machine code of the hot kernels, compiled for a BC-250         Mesa's AMD driver
 cpu            every test of the build without Vulkan                        nothing
+clients        OpenAI's and Anthropic's packages, and bare sockets, with q36  python3; network once
 shell          syntax and behaviour of the scripts                           python3
 download       download_model.sh against a local hub                         python3, curl
 release-build  both builds answer a prompt with the demo model               compiler tools
@@ -79,6 +80,7 @@ needed_by() {
     vulkan) echo cc cxx cmake ninja python3 git vulkan-loader cpu-vulkan-driver validation-layer spirv-val ;;
     isa) echo cc cxx cmake ninja python3 git vulkan-loader amd-vulkan-driver ;;
     cpu) echo cc ;;
+    clients) echo cc python3 python3-venv ;;
     shell) echo python3 ;;
     download) echo python3 curl ;;
     esac
@@ -263,6 +265,34 @@ suite_isa() {
 }
 
 suite_cpu() { cargo_tests cpu "$CPU_BUILD"; }
+
+# An environment of Python for the packages of the clients, made anew when they change. Prints its Python; fails where
+# it cannot be made, usually for want of a network.
+client_python() {
+    venv=${XDG_CACHE_HOME:-$HOME/.cache}/q36/clients
+    wanted=$ROOT/tests/clients/requirements.txt
+    if ! cmp -s "$wanted" "$venv/installed.txt"; then
+        rm -rf "$venv"
+        python3 -m venv "$venv" >&2 || return 1
+        "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted" >&2 || return 1
+        cp "$wanted" "$venv/installed.txt"
+    fi
+    echo "$venv/bin/python"
+}
+
+# Without the packages the tests with bare sockets remain.
+suite_clients() {
+    # shellcheck disable=SC2086 # cargo's arguments
+    single cargo build $CPU_BUILD || return 1
+    if ! python=$(client_python); then
+        say 'skipped: clients: the packages of OpenAI and Anthropic cannot be installed; bare sockets only'
+        SKIPPED=$((SKIPPED + 1))
+        python=python3
+    fi
+    Q36_BIN=$TARGET/release/q36
+    export Q36_BIN
+    counted "$python" -B -m unittest discover -s tests/clients
+}
 
 scripts() {
     files | tr '\0' '\n' | grep -E '\.sh$|^(\./)?\.ci/run$'

@@ -118,6 +118,25 @@ impl Prompt {
         self.replays.push(start..self.bytes);
     }
 
+    /// Without its last `n` bytes: a turn that is to go on has no end yet.
+    ///
+    /// # Panics
+    /// When that would cut a character.
+    #[must_use]
+    pub fn without_last(mut self, n: usize) -> Self {
+        let end = self.bytes.saturating_sub(n);
+        while self.bytes > end {
+            let Some(mut last) = self.segments.pop() else { break };
+            self.bytes -= last.text.len();
+            if self.bytes < end {
+                last.text.truncate(end - self.bytes);
+                self.push(last.kind, &last.text);
+            }
+        }
+        self.replays.retain(|range| range.end <= end);
+        self
+    }
+
     /// The segments; neighbours differ in kind.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
@@ -198,6 +217,25 @@ fn find_added(text: &str, start: usize, markers: &mut Vec<Marker>) {
                 at += token.len();
             }
             None => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prompt_can_be_taken_off() {
+        let mut prompt = Prompt::new();
+        prompt.control("<|im_start|>");
+        prompt.payload("é and");
+        prompt.control(" end<|im_end|>\n");
+        let whole = prompt.text();
+        for (n, kinds) in [(0, 3), (11, 3), (15, 2), (18, 2), (21, 1), (100, 0)] {
+            let cut = prompt.clone().without_last(n);
+            assert_eq!(cut.text(), whole[..whole.len().saturating_sub(n)], "without {n}");
+            assert_eq!((cut.len(), cut.segments().len()), (cut.text().len(), kinds));
         }
     }
 }

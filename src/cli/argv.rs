@@ -14,7 +14,7 @@ const LONG_FOR: [(&str, &str); 3] =
     [("-sys", "--system"), ("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
 
 /// Flags of the C programs that have another name now, and what to say about them.
-const MOVED: [(&str, &str); 1] = [("--server", "this version has no server yet")];
+const MOVED: [(&str, &str); 1] = [("--server", "the server is a command of its own: q36 serve")];
 
 /// An argument list that clap can read.
 pub(super) struct Rewritten {
@@ -220,7 +220,7 @@ mod tests {
         };
         assert_eq!(
             answer("--server").as_deref(),
-            Some("q36 run: --server: this version has no server yet")
+            Some("q36 run: --server: the server is a command of its own: q36 serve")
         );
         assert_eq!(answer("--temp"), None);
     }

@@ -15,6 +15,7 @@ use super::inspect::InspectArgs;
 use super::kv::KvArgs;
 use super::man::ManArgs;
 use super::run::RunArgs;
+use super::serve::ServeArgs;
 use super::values::ColorChoice;
 
 /// Headings of flag groups: what help topics select by.
@@ -39,6 +40,14 @@ pub mod heading {
     pub const BENCHMARK: &str = "Benchmark";
     /// Flags of `inspect`.
     pub const INSPECT: &str = "Inspect";
+    /// Sockets, keys and logs of `serve`.
+    pub const SERVER: &str = "Server";
+    /// Limits of requests to `serve`.
+    pub const REQUESTS: &str = "Requests";
+    /// When `serve` saves sessions.
+    pub const KV_CACHE: &str = "When sessions are saved";
+    /// Budgets of thoughts.
+    pub const THINKING: &str = "Thinking";
     /// Flags of `kv`.
     pub const KV: &str = "Saved sessions";
     /// Flags of `devices`.
@@ -110,6 +119,10 @@ pub enum Command {
     ///
     /// The prompt comes from -p, --prompt-file or stdin; the answer goes to stdout.
     Run(Box<RunArgs>),
+    /// Serve the APIs that coding agents and chat programs speak.
+    ///
+    /// Chat completions, completions, responses and messages, streamed or not, and a page to chat on at /.
+    Serve(Box<ServeArgs>),
     /// Measure prefill and decode speed at growing context.
     ///
     /// Rates are those at each length, not averages: only its new tokens are processed.

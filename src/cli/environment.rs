@@ -20,7 +20,7 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 17] = [
+pub const VARIABLES: [Variable; 19] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
@@ -39,6 +39,14 @@ pub const VARIABLES: [Variable; 17] = [
     Variable {
         name: "Q36_HOME",
         effect: "saved sessions are in kvcache below it, instead of ~/.q36",
+    },
+    Variable {
+        name: "Q36_API_KEY",
+        effect: "key of the server's clients, when --api-key is not given",
+    },
+    Variable {
+        name: "Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY",
+        effect: "when set, a tool call that begins inside a thought stays part of it",
     },
     Variable { name: "Q36_DEBUG", effect: "developer switches, a list of NAME or NAME=VALUE" },
     Variable { name: "Q36_GGUF_DIR", effect: "where download_model.sh puts files" },
@@ -110,6 +118,10 @@ pub struct Environment {
     pub lock_file: Option<PathBuf>,
     /// `Q36_HOME`, or its place in `HOME`.
     pub home: Option<PathBuf>,
+    /// `Q36_API_KEY`.
+    pub api_key: Option<String>,
+    /// `Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY` is set.
+    pub no_call_recovery: bool,
     /// `Q36_DEBUG`.
     pub debug: DebugSwitches,
     /// `XDG_RUNTIME_DIR`.
@@ -144,6 +156,8 @@ impl Environment {
             one_by_one: set("Q36_VK_SESSION_BATCH").is_some_and(|value| value == "0"),
             lock_file: path("Q36_LOCK_FILE"),
             home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
+            api_key: set("Q36_API_KEY").map(|key| key.to_string_lossy().into_owned()),
+            no_call_recovery: set("Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY").is_some(),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             data_home: directory("XDG_DATA_HOME")

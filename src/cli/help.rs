@@ -7,7 +7,7 @@ use super::debug;
 use super::definition::{self, heading};
 use super::environment::VARIABLES;
 use super::error::{self, UsageError};
-use super::topics::{BENCHMARK, Content, RUNTIME, TOPICS, Topic};
+use super::topics::{API, BENCHMARK, Content, KV_CACHE, RUNTIME, TOPICS, Topic};
 
 /// Column where the explanation of an option begins.
 const TEXT_COLUMN: usize = 30;
@@ -120,7 +120,8 @@ impl Page {
         let is_rarely_needed = |title: &str| {
             let is_topic = |topic: &Topic| match topic.content {
                 Content::Headings(headings) => {
-                    ![RUNTIME, BENCHMARK].contains(&headings) && headings.contains(&title)
+                    ![RUNTIME, BENCHMARK, API, KV_CACHE].contains(&headings)
+                        && headings.contains(&title)
                 }
                 Content::All | Content::Environment => false,
             };

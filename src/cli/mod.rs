@@ -24,6 +24,7 @@ pub mod kv_disk;
 pub mod man;
 pub mod run;
 pub mod sampling;
+pub mod serve;
 pub mod steering;
 pub mod streaming;
 pub mod values;

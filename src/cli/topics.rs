@@ -28,8 +28,14 @@ pub(super) const RUNTIME: &[&str] =
 /// A subcommand's own flags that are a topic too; part of its default page.
 pub(super) const BENCHMARK: &[&str] = &[heading::BENCHMARK];
 
+/// What requests to `serve` may do; part of its default page.
+pub(super) const API: &[&str] = &[heading::SERVER, heading::REQUESTS];
+
+/// Saved sessions of `serve`; part of its default page.
+pub(super) const KV_CACHE: &[&str] = &[heading::KV, heading::KV_CACHE];
+
 /// Every topic, in the order help lists them.
-pub(super) const TOPICS: [Topic; 7] = [
+pub(super) const TOPICS: [Topic; 10] = [
     Topic {
         name: "runtime",
         about: "model, backend, context, streaming, speculation",
@@ -39,6 +45,21 @@ pub(super) const TOPICS: [Topic; 7] = [
         name: "sampling",
         about: "temperature and the like, thinking",
         content: Content::Headings(&[heading::SAMPLING]),
+    },
+    Topic {
+        name: "thinking",
+        about: "budgets of thoughts, and what is kept of them",
+        content: Content::Headings(&[heading::THINKING]),
+    },
+    Topic {
+        name: "api",
+        about: "addresses, keys, limits of requests, logs",
+        content: Content::Headings(API),
+    },
+    Topic {
+        name: "kv-cache",
+        about: "saved sessions: where, how many, when",
+        content: Content::Headings(KV_CACHE),
     },
     Topic {
         name: "steering",
@@ -66,6 +87,8 @@ impl Topic {
             command.get_arguments().any(|arg| arg.get_help_heading() == Some(*heading))
         };
         match self.content {
+            // One flag of another command's topic does not make it a topic of this one.
+            Content::Headings(headings) if headings == KV_CACHE => headings.iter().all(has),
             Content::Headings(headings) => headings.iter().any(has),
             Content::All | Content::Environment => true,
         }

@@ -46,6 +46,45 @@ pub fn non_negative(text: &str) -> Result<u32, ValueError> {
     whole(text, 0, MAX_COUNT)
 }
 
+/// A TCP port; 0 is any free one.
+pub fn port(text: &str) -> Result<u16, ValueError> {
+    let expected = || ValueError::new("a port from 0 to 65535");
+    digits(text).and_then(|n| u16::try_from(n).ok()).ok_or_else(expected)
+}
+
+/// Most thinking tokens for each named effort; `None` keeps the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EffortBudgets {
+    /// Of `minimal`.
+    pub minimal: Option<u32>,
+    /// Of `low`.
+    pub low: Option<u32>,
+    /// Of `medium`.
+    pub medium: Option<u32>,
+    /// Of `high`.
+    pub high: Option<u32>,
+}
+
+/// `low=1000,high=20000`: some or all of the efforts, each once or more; the last wins.
+pub fn effort_budgets(text: &str) -> Result<EffortBudgets, ValueError> {
+    let mut budgets = EffortBudgets::default();
+    for item in text.split(',') {
+        let expected = || {
+            ValueError::new("a list such as low=1000,high=20000 of minimal, low, medium and high")
+        };
+        let (name, number) = item.split_once('=').ok_or_else(expected)?;
+        let number = Some(positive(number).map_err(|_| expected())?);
+        match name {
+            "minimal" => budgets.minimal = number,
+            "low" => budgets.low = number,
+            "medium" => budgets.medium = number,
+            "high" => budgets.high = number,
+            _ => return Err(expected()),
+        }
+    }
+    Ok(budgets)
+}
+
 /// A time span: a number and one of s, m, h, d, w. In seconds.
 pub fn age(text: &str) -> Result<u64, ValueError> {
     const UNITS: [(char, u64); 5] =
@@ -188,6 +227,29 @@ pub enum ShowThinking {
     Never,
 }
 
+/// How the server's log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Programs whose configuration the server can print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Client {
+    /// opencode.
+    Opencode,
+    /// Pi.
+    Pi,
+    /// Codex CLI.
+    Codex,
+    /// Claude Code.
+    ClaudeCode,
+}
+
 /// How the model is asked to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ThinkMode {
@@ -251,6 +313,23 @@ mod tests {
         assert_eq!((factor("1"), factor("1.1")), (Ok(1.0), Ok(1.1)));
         for bad in ["0.99", "-2", "nan", "inf", "", "2x"] {
             assert!(factor(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ports() {
+        assert_eq!((port("0"), port("8000"), port("65535")), (Ok(0), Ok(8000), Ok(65535)));
+        for bad in ["65536", "-1", "", "http", "80.0"] {
+            assert!(port(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn budgets_of_efforts() {
+        let given = effort_budgets("low=10,high=2000,low=20").unwrap();
+        assert_eq!((given.low, given.high, given.medium), (Some(20), Some(2000), None));
+        for bad in ["", "low", "low=", "low=0", "none=5", "low=1,", "low=1;high=2", "LOW=1"] {
+            assert!(effort_budgets(bad).is_err(), "{bad:?}");
         }
     }
 

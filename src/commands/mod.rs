@@ -20,6 +20,7 @@ pub mod paths;
 mod profile;
 mod progress;
 mod run;
+mod serve;
 mod switches;
 mod unsupported;
 mod values;
@@ -117,6 +118,10 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
         Command::Run(args) => {
             unsupported::check(&args.engine, printer)?;
             run::run(&args, &context)
+        }
+        Command::Serve(args) => {
+            unsupported::check(&args.engine, printer)?;
+            serve::run(&args, &context)
         }
         Command::Bench(args) => {
             unsupported::check(&args.engine, printer)?;

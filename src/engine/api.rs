@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::engine::Error;
-use crate::engine::report::{Advance, Slice, SyncReport, Target};
+use crate::engine::report::{Advance, Foresight, Miss, Reuse, Slice, SyncReport, Target};
 use crate::engine::sample::{DrawRules, Sampler, SamplerParams};
 use crate::model::memory::Plan;
 use crate::quant::TensorType;
@@ -222,6 +222,34 @@ pub trait Engine {
     /// unchanged.
     fn begin_sync(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error>;
 
+    /// What [`Engine::begin_sync`] with this target would come to, changing nothing. Also of a session that is at work:
+    /// as if it stayed where it stands now.
+    ///
+    /// This implementation knows of extending a session only; an engine that can go back says more.
+    ///
+    /// # Errors
+    /// As [`Engine::begin_sync`].
+    fn foresee(&self, id: SessionId, target: Target<'_>) -> Result<Foresight, Error> {
+        let (live, prompt) = (self.tokens(id), target.tokens);
+        let common = live.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let is_live = !live.is_empty() && common == live.len();
+        let report = SyncReport {
+            reuse: if is_live { Reuse::Live } else { Reuse::Cold },
+            miss: match (live.len(), is_live) {
+                (0, _) => Some(Miss::NoLiveState),
+                (_, true) => None,
+                (_, false) => Some(Miss::TokenMismatch { at: common }),
+            },
+            live: live.len(),
+            common,
+            prompt: prompt.len(),
+            reused: if is_live { common } else { 0 },
+            evaluated: 0,
+            cancelled: false,
+        };
+        Ok(Foresight { report, tokens: prompt.to_vec() })
+    }
+
     /// Evaluates the next slice of the prompt that the session is being brought to. A device that is lost meanwhile is
     /// opened again, and the chunk that was open begins again, whoever found out.
     ///
@@ -274,6 +302,11 @@ pub trait Engine {
 
     /// Tokens the session holds.
     fn tokens(&self, id: SessionId) -> &[TokenId];
+
+    /// Positions that the session could go back to.
+    fn restarts(&self, _id: SessionId) -> usize {
+        0
+    }
 
     /// Remembers the present position, so that a later prompt that shares it can restart there. Pins
     /// a state slot; copies no state.

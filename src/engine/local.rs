@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::backend::{Backend, Held};
-use super::report::{Advance, Slice, SyncReport, Target};
+use super::report::{Advance, Foresight, Slice, SyncReport, Target};
 use super::sample::{DrawRules, NonFinite, Sampler, SamplerParams};
 use super::session::Session;
 use super::slots::SlotBook;
@@ -99,6 +99,10 @@ impl Engine for ModelEngine {
         self.begin(id, target)
     }
 
+    fn foresee(&self, id: SessionId, target: Target<'_>) -> Result<Foresight, Error> {
+        self.foretell(id, &target)
+    }
+
     fn advance_sync(&mut self, id: SessionId, slice: &Slice<'_>) -> Result<Advance, Error> {
         self.advance(id, slice)
     }
@@ -190,6 +194,10 @@ impl Engine for ModelEngine {
 
     fn tokens(&self, id: SessionId) -> &[TokenId] {
         self.sessions.get(&id).map_or(&[], Session::tokens)
+    }
+
+    fn restarts(&self, id: SessionId) -> usize {
+        self.sessions.get(&id).map_or(0, |session| session.kept().len())
     }
 
     fn snapshot(&mut self, id: SessionId) -> Result<SnapshotId, Error> {

@@ -46,6 +46,8 @@ pub use options::{
     Anchors, BackendChoice, Context, DEFAULT_CTX_TOKENS, Drill, LoadWay, Locking, Options,
     SteeringChoice,
 };
-pub use report::{Advance, Border, BorderKind, Miss, Reuse, Slice, Stage, SyncReport, Target};
+pub use report::{
+    Advance, Border, BorderKind, Foresight, Miss, Reuse, Slice, Stage, SyncReport, Target,
+};
 pub use state::{PART_BYTES, PartReading, Position, RawPart, StateIo, StateSource};
 pub use turns::turn_borders;

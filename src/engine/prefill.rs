@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use bytemuck::TransparentWrapper as _;
 
 use super::backend::{Chunk, Outcome, Wanted};
-use super::report::{Advance, Border, BorderKind, Slice, Stage, SyncReport, Target};
+use super::report::{Advance, Border, BorderKind, Foresight, Slice, Stage, SyncReport, Target};
 use super::session::{Keep, Session};
-use super::sync::{self, Restarts, Start};
+use super::sync::{self, Restarts, Start, SyncPlan};
 use super::{BackendKind, Engine as _, Error, ModelEngine, SessionId, anchors};
 use crate::model::SlotId;
 use crate::tokenizer::TokenId;
@@ -36,32 +36,21 @@ struct OpenChunk {
 }
 
 impl ModelEngine {
-    /// Decides where to start and goes back there.
-    pub(super) fn begin(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error> {
+    /// Decides where to start.
+    fn plan(&self, id: SessionId, target: &Target<'_>) -> Result<(SyncPlan, SyncReport), Error> {
         if target.tokens.is_empty() {
             return Err(Error::EmptyPrompt);
         }
         self.check(0, target.tokens)?;
-        self.session(id)?;
-        self.give_up(id);
         let session = self.session(id)?;
         let live = session.tokens().len();
         let (has_logits, kept) = (session.logits.is_some(), session.kept());
         let restarts = Restarts { live: session.tokens(), has_logits, kept: &kept };
-        let mut plan = sync::plan(&self.tokenizer, &restarts, &target);
+        let mut plan = sync::plan(&self.tokenizer, &restarts, target);
         if plan.tokens.len() > self.info.ctx_tokens {
             // The same text in the session's own tokens is longer than in the prompt's.
-            let exactly = Target { by_text: false, ..target };
+            let exactly = Target { by_text: false, ..*target };
             plan = sync::plan(&self.tokenizer, &restarts, &exactly);
-        }
-        match plan.start {
-            Start::Live => {}
-            Start::Kept(index) => {
-                let now = self.tick();
-                let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
-                session.go_back(&mut self.book, index, now);
-            }
-            Start::Empty => self.reset(id)?,
         }
         let report = SyncReport {
             reuse: plan.reuse,
@@ -73,6 +62,28 @@ impl ModelEngine {
             evaluated: 0,
             cancelled: false,
         };
+        Ok((plan, report))
+    }
+
+    /// What [`Self::begin`] would do.
+    pub(super) fn foretell(&self, id: SessionId, target: &Target<'_>) -> Result<Foresight, Error> {
+        let (plan, report) = self.plan(id, target)?;
+        Ok(Foresight { report, tokens: plan.tokens })
+    }
+
+    /// Decides where to start and goes back there.
+    pub(super) fn begin(&mut self, id: SessionId, target: Target<'_>) -> Result<SyncReport, Error> {
+        let (plan, report) = self.plan(id, &target)?;
+        self.give_up(id);
+        match plan.start {
+            Start::Live => {}
+            Start::Kept(index) => {
+                let now = self.tick();
+                let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
+                session.go_back(&mut self.book, index, now);
+            }
+            Start::Empty => self.reset(id)?,
+        }
         if report.total() > 0 {
             let job = Job { tokens: plan.tokens, borders: plan.borders, report, open: None };
             self.session_mut(id)?.job = Some(job);

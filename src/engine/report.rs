@@ -175,6 +175,15 @@ pub struct SyncReport {
     pub cancelled: bool,
 }
 
+/// What bringing a session to a prompt would come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Foresight {
+    /// The report of a prompt that was just begun.
+    pub report: SyncReport,
+    /// All tokens of the session in the end. With [`Target::by_text`] they need not be the prompt's.
+    pub tokens: Vec<TokenId>,
+}
+
 impl SyncReport {
     /// Tokens that had to be evaluated.
     pub fn total(&self) -> usize {

@@ -3,11 +3,14 @@
 //! The desk is there before the model is: until then it refuses with [`FailureKind::Loading`]. Everything here is for
 //! many threads; what takes the engine goes to its thread through `jobs`.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
-use super::{Failure, FailureKind, Request};
+use super::schedule::{Office, Prepared};
+use super::{Failure, FailureKind, Metrics, Request};
+use crate::tokenizer::TokenId;
 
 /// A request on its way to the engine's thread.
 #[derive(Debug)]
@@ -18,6 +21,29 @@ pub struct Job {
     pub request: Request,
     /// Where the answer goes.
     pub outbox: Outbox,
+    /// What was decided about it already; `None` where the desk has no [`Office`].
+    pub prepared: Option<Box<Prepared>>,
+    /// Gives its place in the queue back.
+    pub place: Place,
+}
+
+/// A place in the queue. Dropping it lets somebody else in.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// The next place of a queue of at most `most`; `None` when it is full.
+    fn take(queued: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let next = |n: usize| (n < most).then_some(n + 1);
+        queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        Some(Self(Arc::clone(queued)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What the server is doing.
@@ -41,6 +67,8 @@ pub struct Facts {
     pub ctx_tokens: usize,
     /// Most tokens of a reply whose request names no limit.
     pub default_limit: usize,
+    /// Tokens of the vocabulary.
+    pub vocab: usize,
 }
 
 /// A resident session as `/slots` shows it.
@@ -80,6 +108,10 @@ pub struct Status {
 pub struct Desk {
     jobs: Mutex<Sender<Job>>,
     board: Mutex<Board>,
+    metrics: Metrics,
+    /// Requests that have no session yet, those on their way included.
+    queued: Arc<AtomicUsize>,
+    is_stopping: AtomicBool,
 }
 
 /// What the engine's thread says about itself.
@@ -87,12 +119,19 @@ pub struct Desk {
 struct Board {
     facts: Option<Facts>,
     status: Status,
+    office: Option<Arc<Office>>,
 }
 
 impl Desk {
     /// A desk whose jobs go to `jobs`.
     pub fn new(jobs: Sender<Job>) -> Self {
-        Self { jobs: Mutex::new(jobs), board: Mutex::default() }
+        Self {
+            jobs: Mutex::new(jobs),
+            board: Mutex::default(),
+            metrics: Metrics::default(),
+            queued: Arc::default(),
+            is_stopping: AtomicBool::new(false),
+        }
     }
 
     /// Takes a request. What can be refused without the engine is refused here: wrong state, a prompt that does not fit.
@@ -102,25 +141,61 @@ impl Desk {
     /// [`FailureKind::Loading`], [`FailureKind::Stopping`], [`FailureKind::QueueFull`],
     /// [`FailureKind::ContextLength`], and whatever is wrong with the conversation.
     pub fn submit(&self, id: String, request: Request) -> Result<Inbox, Failure> {
-        match self.status().state {
-            State::Ready | State::Idle => {}
-            State::Loading => {
-                return Err(Failure::new(FailureKind::Loading, "the model is being loaded"));
-            }
-            State::Stopping => {
-                return Err(Failure::new(FailureKind::Stopping, "the server is stopping"));
-            }
-        }
+        let office = self.office()?;
+        let most = office.as_ref().map_or(usize::MAX, |office| office.most_waiting());
+        let place = Place::take(&self.queued, most).ok_or_else(|| {
+            let text = format!("{most} requests are waiting already; try again later");
+            Failure::new(FailureKind::QueueFull, text)
+        })?;
+        let prepared = office.map(|office| office.prepare(&request)).transpose()?.map(Box::new);
         let (outbox, inbox) = outbox(OUTBOX_BYTES);
-        let gone = |_| Failure::new(FailureKind::Stopping, "the server is stopping");
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.send(Job { id, request, outbox }).map_err(gone)?;
+        let job = Job { id, request, outbox, prepared, place };
+        jobs.send(job).map_err(|_| stopping())?;
         Ok(inbox)
+    }
+
+    /// Tokens of a request's prompt. No session is touched; works while the model is busy or put away.
+    ///
+    /// # Errors
+    /// As [`Desk::submit`], but for a full queue and a prompt that does not fit.
+    pub fn count(&self, request: &Request) -> Result<usize, Failure> {
+        self.open_office()?.count(request)
+    }
+
+    /// Tokens of a text, in which added tokens are plain letters.
+    ///
+    /// # Errors
+    /// [`FailureKind::Loading`] and [`FailureKind::Stopping`].
+    pub fn tokenize(&self, text: &str) -> Result<Vec<TokenId>, Failure> {
+        Ok(self.open_office()?.tokenizer().encode_text(text.as_bytes()))
+    }
+
+    /// The text of tokens; what is no UTF-8 becomes U+FFFD.
+    ///
+    /// # Errors
+    /// As [`Desk::tokenize`].
+    pub fn detokenize(&self, ids: &[TokenId]) -> Result<String, Failure> {
+        let bytes = self.open_office()?.tokenizer().decode(ids);
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Takes no more requests, and has the engine's thread end what it is doing.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.board().status.state = State::Stopping;
+    }
+
+    /// Whether [`Desk::stop`] was called.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
     }
 
     /// How things are.
     pub fn status(&self) -> Status {
-        self.board().status.clone()
+        let mut status = self.board().status.clone();
+        status.queued = self.queued.load(Ordering::Relaxed);
+        status
     }
 
     /// Facts about the model; `None` while it is being loaded for the first time.
@@ -128,7 +203,93 @@ impl Desk {
         self.board().facts.clone()
     }
 
+    /// All metrics as Prometheus reads them.
+    pub fn metrics(&self) -> String {
+        self.metrics.text()
+    }
+
+    /// Counts an HTTP response. `path` is the route, of which there are few, not what a client sent.
+    pub fn count_response(&self, path: &str, status: u16) {
+        self.metrics.count_response(path, status);
+    }
+
+    /// Where the engine's thread counts.
+    pub fn counters(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The model is open: requests are taken from now on, and prepared by `office`; without one they go on as they are.
+    pub fn open(&self, facts: Facts, office: Option<Arc<Office>>) {
+        let mut board = self.board();
+        board.facts = Some(facts);
+        board.office = office;
+    }
+
+    /// Says how things are. What was stopped stays so.
+    pub fn announce(&self, state: State, slots: Vec<SlotStatus>) {
+        let mut board = self.board();
+        board.status.slots = slots;
+        if board.status.state != State::Stopping {
+            board.status.state = state;
+        }
+    }
+
+    /// Where requests are prepared, if they can be served now.
+    fn office(&self) -> Result<Option<Arc<Office>>, Failure> {
+        let board = self.board();
+        match board.status.state {
+            State::Ready | State::Idle => Ok(board.office.clone()),
+            // It has been open before, and is loaded for somebody who came first.
+            State::Loading if board.office.is_some() => Ok(board.office.clone()),
+            State::Loading => Err(loading()),
+            State::Stopping => Err(stopping()),
+        }
+    }
+
+    fn open_office(&self) -> Result<Arc<Office>, Failure> {
+        self.office()?.ok_or_else(loading)
+    }
+
     fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn loading() -> Failure {
+    Failure::new(FailureKind::Loading, "the model is being loaded")
+}
+
+fn stopping() -> Failure {
+    Failure::new(FailureKind::Stopping, "the server is stopping")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_desk_serves_nobody_before_the_model_is_open_nor_after_its_end() {
+        let (jobs, _received) = channel();
+        let desk = Desk::new(jobs);
+        assert_eq!(desk.tokenize("x").unwrap_err().kind, FailureKind::Loading);
+        assert_eq!(desk.facts(), None);
+        desk.stop();
+        desk.announce(State::Ready, Vec::new());
+        assert_eq!(desk.status().state, State::Stopping);
+        assert_eq!(desk.tokenize("x").unwrap_err().kind, FailureKind::Stopping);
+    }
+
+    #[test]
+    fn places_in_the_queue_come_back() {
+        let queued = Arc::default();
+        let first = Place::take(&queued, 2).unwrap();
+        let second = Place::take(&queued, 2).unwrap();
+        assert!(Place::take(&queued, 2).is_none());
+        drop(first);
+        assert!(Place::take(&queued, 2).is_some());
+        drop(second);
+        assert_eq!(queued.load(Ordering::Relaxed), 0);
     }
 }

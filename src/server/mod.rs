@@ -9,15 +9,28 @@
 //! engine, on a thread of its own that never waits for a socket. `http` has the sockets and nothing else. What crosses
 //! between them is in this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
 
+pub mod api;
+pub mod http;
+pub mod schedule;
+
 mod desk;
 mod failure;
+mod log;
+mod log_event;
+mod log_line;
+mod metrics;
 mod outbox;
+mod print_config;
 mod request;
 mod update;
 
-pub use desk::{Desk, Facts, Job, SlotStatus, State, Status};
+pub use desk::{Desk, Facts, Job, Place, SlotStatus, State, Status};
 pub use failure::{Failure, FailureKind};
+pub use log::{LogEntry, LogFormat, LogWriter};
+pub use log_event::{Continuation, Flags, Log, LogEvent, What};
+pub use metrics::Metrics;
 pub use outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
+pub use print_config::{Config, ConfigClient, Served, print_config};
 pub use request::{
     Api, Calls, Choice, Effort, Format, Input, LogitBias, Penalty, Request, Sampling, Thinking,
 };

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::support::{q36, repo, temp_dir, tiny_model};
 
 /// Every command, with what makes it end at once and well.
-const COMMANDS: [&str; 9] =
-    ["run", "bench", "inspect", "kv", "devices", "doctor", "completions", "man", "help"];
+const COMMANDS: [&str; 10] =
+    ["run", "serve", "bench", "inspect", "kv", "devices", "doctor", "completions", "man", "help"];
 
 #[track_caller]
 fn stdout(args: &[&str]) -> String {
@@ -42,6 +42,7 @@ fn help_pages_are_as_reviewed() {
     snapshot("help.txt", &stdout(&["--help"]));
     snapshot("help-run.txt", &stdout(&["run", "--help"]));
     snapshot("help-run-sampling.txt", &stdout(&["run", "--help", "sampling"]));
+    snapshot("help-serve.txt", &stdout(&["serve", "--help"]));
     snapshot("help-bench.txt", &stdout(&["bench", "--help"]));
     snapshot("help-env.txt", &stdout(&["--help", "env"]));
     snapshot("help-doctor.txt", &stdout(&["help", "doctor"]));
@@ -89,7 +90,7 @@ fn wrong_lines_end_with_2_and_one_hint() {
 #[test]
 fn what_has_moved_is_told() {
     let out = q36(["--server"]).run().expect_status(2);
-    assert_eq!(out.stderr, "q36 run: --server: this version has no server yet\n");
+    assert_eq!(out.stderr, "q36 run: --server: the server is a command of its own: q36 serve\n");
 }
 
 #[test]

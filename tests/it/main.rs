@@ -15,6 +15,8 @@ mod kernels;
 mod kv;
 mod oracle;
 mod run;
+mod schedule;
+mod serve;
 mod support;
 mod tidy;
 mod tokenizer;

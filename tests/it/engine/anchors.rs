@@ -35,7 +35,11 @@ fn anchors(open: Open<'_>, sessions: usize, slots: u64, spacing: usize) -> Model
 fn sync(engine: &mut ModelEngine, id: SessionId, prompt: &[TokenId]) -> SyncReport {
     let borders = turn_borders(engine.tokenizer(), prompt);
     let target = Target { borders: &borders, ..Target::tokens(prompt) };
-    engine.sync_to(id, target, &mut Unattended).unwrap()
+    let told = engine.foresee(id, target).unwrap();
+    let report = engine.sync_to(id, target, &mut Unattended).unwrap();
+    assert_eq!(told.report, SyncReport { evaluated: 0, ..report }, "what was foretold comes true");
+    assert_eq!(told.tokens, engine.tokens(id));
+    report
 }
 
 fn say(engine: &mut ModelEngine, id: SessionId, tokens: &[TokenId]) {

@@ -205,7 +205,9 @@ impl Engine for ScriptedEngine {
 
     fn reset(&mut self, id: SessionId) -> Result<(), Error> {
         let session = self.sessions.get_mut(&id).ok_or(Error::NoSession(id.0))?;
-        *session = Session::default();
+        // Rules are the session's, not its tokens'.
+        let rules = std::mem::take(&mut session.rules);
+        *session = Session { rules, ..Session::default() };
         Ok(())
     }
 

@@ -1,0 +1,96 @@
+//! Opening the model, at the start and whenever it was put away.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::config::Plan;
+use crate::commands::run::plan;
+use crate::engine::{Anchors, BackendKind, ModelEngine, Options, Prepared};
+use crate::server::LogWriter;
+use crate::server::schedule::Opened;
+use crate::term::Class;
+use crate::util::notice::{Notice, Tone};
+use crate::util::signal::Interrupt;
+use crate::util::units::Bytes;
+
+/// Pause between two lines about loading.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// Opens the model as often as it is asked to.
+pub(super) struct Opener {
+    options: Options,
+    anchors: usize,
+    interrupt: Interrupt,
+    log: LogWriter,
+}
+
+impl Opener {
+    pub(super) fn new(plan: &Plan, interrupt: Interrupt, log: LogWriter) -> Self {
+        Self { options: plan.engine.clone(), anchors: plan.anchors, interrupt, log }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What is wrong with file, options or device, or that Ctrl+C came meanwhile.
+    pub(super) fn open(&mut self) -> Result<Opened> {
+        let prepared = self.prepare()?;
+        for note in prepared.notes() {
+            self.log.say(Class::Plain, note);
+        }
+        self.log.say(Class::Plain, &plan::line(prepared.info()));
+        if self.options.warm && prepared.info().backend == BackendKind::Vulkan {
+            let text = "--warm-weights has no effect: the weights are copied to the device";
+            self.log.say(Class::Plain, text);
+        }
+        let tokenizer = Arc::new(prepared.tokenizer()?);
+        Ok(Opened { engine: Box::new(self.load(prepared)?), tokenizer })
+    }
+
+    /// The size of an anchor is in the file, so their room can only be asked for at the second reading.
+    fn prepare(&self) -> Result<Prepared> {
+        let prepared = Prepared::new(self.options.clone())?;
+        let Some(model) = prepared.model().filter(|_| self.anchors > 0) else {
+            return Ok(prepared);
+        };
+        let slots = self.anchors.saturating_mul(self.options.sessions);
+        let bytes = model.shape.state_slot_bytes().saturating_mul(slots);
+        let anchors = Anchors::within(Bytes(bytes as u64));
+        drop(prepared);
+        Ok(Prepared::new(Options { anchors, ..self.options.clone() })?)
+    }
+
+    fn load(&self, prepared: Prepared) -> Result<ModelEngine> {
+        let began = Instant::now();
+        let mut told = began;
+        let prepared = prepared.with_notice(self.notice());
+        let opened = prepared.open(&mut |done, total| {
+            if told.elapsed() >= PROGRESS_EVERY {
+                told = Instant::now();
+                let text = format!("loading: {} of {}", Bytes(done), Bytes(total));
+                self.log.say(Class::Timing, &text);
+            }
+            !self.interrupt.is_raised()
+        });
+        if self.interrupt.is_raised() {
+            bail!("interrupted while loading");
+        }
+        let engine = opened?;
+        let how =
+            engine.load_report().map_or_else(String::new, |report| format!(", {}", report.how));
+        let text = format!("loaded in {:.1} s{how}", began.elapsed().as_secs_f64());
+        self.log.say(Class::Timing, &text);
+        Ok(engine)
+    }
+
+    /// What the engine says while it works.
+    fn notice(&self) -> Notice {
+        let log = self.log.clone();
+        Notice::to(move |tone, line| match tone {
+            Tone::Remark => log.say(Class::Plain, line),
+            Tone::Warning => log.say(Class::Warning, line),
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! A resident session, and the request it serves.
+
+use std::time::Instant;
+
+use super::bindings::{Binding, Key};
+use super::decode::Active;
+use super::prefill::Filling;
+use super::prepare::Prepared;
+use crate::engine::SessionId;
+use crate::kv::{Extensions, VisibleKey};
+use crate::server::{Api, Flags, Outbox, Request, Usage};
+use crate::tokenizer::{TokenId, Tokenizer};
+
+/// A session of the engine, with what is known of it besides its tokens.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) session: SessionId,
+    /// What its positions stand for, ascending.
+    pub(super) bindings: Vec<Binding>,
+    /// What its beginning stands for, where that is not its own text.
+    pub(super) visible: Option<Visible>,
+    /// Ids of the calls in its conversation.
+    pub(super) calls: Vec<String>,
+    /// When it was used last, by a count of uses.
+    pub(super) last_used: u64,
+    /// The same in Unix seconds.
+    pub(super) used_at: u64,
+    /// What its client says of its requests.
+    pub(super) affinity: Option<String>,
+    pub(super) work: Work,
+}
+
+/// The first tokens of a session, and the text that they stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Visible {
+    pub(super) tokens: usize,
+    pub(super) key: Key,
+}
+
+/// What a session is doing.
+#[derive(Debug, Default)]
+pub(super) enum Work {
+    #[default]
+    Idle,
+    Prefill(Box<Filling>),
+    Decode(Box<Active>),
+}
+
+/// A request that has a session.
+#[derive(Debug)]
+pub(super) struct Serving {
+    pub(super) id: String,
+    /// Counts requests, for the trace.
+    pub(super) number: u64,
+    pub(super) request: Request,
+    pub(super) prepared: Box<Prepared>,
+    pub(super) outbox: Outbox,
+    pub(super) arrived: Instant,
+    pub(super) usage: Usage,
+    /// Since when its client has not kept up.
+    pub(super) stalled: Option<Instant>,
+}
+
+impl Slot {
+    /// One that has done nothing yet.
+    pub(super) fn new(session: SessionId) -> Self {
+        Self {
+            session,
+            bindings: Vec::new(),
+            visible: None,
+            calls: Vec::new(),
+            last_used: 0,
+            used_at: 0,
+            affinity: None,
+            work: Work::Idle,
+        }
+    }
+
+    /// The request it serves.
+    pub(super) fn serving(&self) -> Option<&Serving> {
+        match &self.work {
+            Work::Idle => None,
+            Work::Prefill(filling) => Some(&filling.serving),
+            Work::Decode(active) => Some(&active.serving),
+        }
+    }
+
+    pub(super) fn serving_mut(&mut self) -> Option<&mut Serving> {
+        match &mut self.work {
+            Work::Idle => None,
+            Work::Prefill(filling) => Some(&mut filling.serving),
+            Work::Decode(active) => Some(&mut active.serving),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.work, Work::Idle)
+    }
+
+    /// Forgets what stands for more tokens than the session has in common with what it was.
+    pub(super) fn cut(&mut self, tokens: usize) {
+        self.bindings.retain(|binding| binding.tokens <= tokens);
+        if self.visible.as_ref().is_some_and(|visible| visible.tokens > tokens) {
+            self.visible = None;
+        }
+    }
+
+    /// The text by which a file with the session's present state is found; `None` where that is its own.
+    pub(super) fn visible_key(
+        &self,
+        tokenizer: &Tokenizer,
+        tokens: &[TokenId],
+    ) -> Option<VisibleKey> {
+        let bound = self.bindings.last().filter(|b| b.tokens == tokens.len() && b.tail.is_empty());
+        let key = match bound.and_then(Binding::visible_key) {
+            Some(key) => key,
+            None => self.visible.as_ref()?.extended(tokenizer, tokens),
+        };
+        let own = tokenizer.text(tokens);
+        (own.bytes != key.text).then_some(key)
+    }
+}
+
+impl Visible {
+    /// With the tokens that followed, as their own text.
+    fn extended(&self, tokenizer: &Tokenizer, tokens: &[TokenId]) -> VisibleKey {
+        let rest = tokenizer.text(tokens.get(self.tokens..).unwrap_or_default());
+        let Key { mut text, mut markers } = self.key.clone();
+        markers.extend(rest.markers.iter().map(|at| at + text.len()));
+        text.extend(rest.bytes);
+        VisibleKey { text, markers, kind: Extensions::THINKING_VISIBLE }
+    }
+}
+
+impl Serving {
+    /// What kind of request it is.
+    pub(super) fn flags(&self) -> Flags {
+        Flags {
+            api: self.request.api.name(),
+            tools: self.prepared.tools.is_some(),
+            thinking: self.prepared.thinking,
+            stream: self.request.stream,
+        }
+    }
+
+    /// Whether what it leaves can be continued by a later request.
+    pub(super) fn can_be_bound(&self) -> bool {
+        self.request.api != Api::Completions && self.prepared.chat.is_some()
+    }
+}

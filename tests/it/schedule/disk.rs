@@ -1,0 +1,104 @@
+//! Sessions on disk: a conversation survives a restart, whatever its client sees of it.
+
+use std::path::Path;
+
+use q36::chat::Message;
+use q36::kv::{self, Limits};
+use q36::server::schedule::Config;
+use q36::server::{Finish, Request, Thinking};
+
+use super::harness::{Server, blunt, chat, demo};
+use crate::support::temp_dir;
+
+fn config(dir: &Path, sessions: usize) -> Config {
+    let limits = Limits { min_tokens: 32, ..Limits::default() };
+    let disk = kv::Config { limits, ..kv::Config::new(dir.to_path_buf()) };
+    Config { sessions, disk: Some(disk), ..Config::default() }
+}
+
+fn long(text: &str) -> Vec<Message> {
+    vec![Message::system("The fox met the bear at the river. ".repeat(10)), Message::user(text)]
+}
+
+/// Short answers, by force.
+fn short(request: Request) -> Request {
+    let stop = vec![" ".into(), "e".into(), "\n".into()];
+    let thinking = Thinking { budget: Some(80), ..request.thinking };
+    Request { stop, thinking, limit: Some(500), ..request }
+}
+
+#[test]
+fn a_conversation_with_thoughts_goes_on_after_a_restart() {
+    for thought in [true, false] {
+        let dir = temp_dir();
+        let messages = long("Tell me about the fox.");
+        let server = Server::start(config(dir.path(), 1), demo(1, 0));
+        let first = server.ask("1", short(chat(&messages)));
+        assert_ne!(first.outcome.finish, Finish::Length);
+        assert!(first.outcome.usage.reasoning_tokens > 0);
+        server.stop().unwrap();
+        let next =
+            [messages, vec![first.message(thought), Message::user("And the bear?")]].concat();
+        let server = Server::start(config(dir.path(), 1), demo(1, 0));
+        let second = server.ask("2", short(chat(&next)));
+        assert_eq!(server.continuation("2").source, "disk-text");
+        assert!(second.evaluated() < 30, "{:?}", second.outcome.usage);
+        assert!(second.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
+    }
+}
+
+#[test]
+fn the_shared_beginning_of_new_conversations_is_saved() {
+    let dir = temp_dir();
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let request = |text: &str| Request { limit: Some(4), ..blunt(&long(text)) };
+    let first = server.ask("1", request("What did the fox do?"));
+    assert_eq!(first.outcome.usage.cached_tokens, 0);
+    server.stop().unwrap();
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let other = server.ask("2", request("Where is the river?"));
+    assert_eq!(server.continuation("2").source, "disk-text");
+    assert!(other.evaluated() < 30, "{:?}", other.outcome.usage);
+    // The same answer as without a disk.
+    let fresh = Server::start(Config::default(), demo(1, 0));
+    assert_eq!(fresh.ask("1", request("Where is the river?")).outcome.text, other.outcome.text);
+}
+
+#[test]
+fn a_session_that_gives_way_comes_back_from_disk() {
+    let dir = temp_dir();
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let messages = long("Tell me about the fox.");
+    let first = server.ask("1", short(chat(&messages)));
+    let other = "In the year 1000 the king went to the old town by the sea. ".repeat(8);
+    server.ask("2", Request { limit: Some(4), ..blunt(&[Message::user(other)]) });
+    let next = [messages, vec![first.message(false), Message::user("And the bear?")]].concat();
+    let back = server.ask("3", short(chat(&next)));
+    assert_eq!(server.continuation("3").source, "disk-text");
+    assert!(back.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
+}
+
+#[test]
+fn a_damaged_file_costs_the_prompt_and_nothing_else() {
+    let dir = temp_dir();
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let request = || Request { limit: Some(4), ..blunt(&long("What did the fox do?")) };
+    let first = server.ask("1", request());
+    server.stop().unwrap();
+    let mut damaged = 0;
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ext| ext == "kv") {
+            let mut bytes = std::fs::read(&path).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            std::fs::write(&path, bytes).unwrap();
+            damaged += 1;
+        }
+    }
+    assert!(damaged > 0);
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let again = server.ask("2", request());
+    assert_eq!(again.outcome.text, first.outcome.text);
+    assert_eq!(again.outcome.usage.cached_tokens, 0);
+}

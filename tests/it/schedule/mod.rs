@@ -1,0 +1,10 @@
+//! Requests from the desk to their last update: on a scripted engine where the order of things counts, and on the demo
+//! model where states do.
+
+mod cancel;
+mod disk;
+mod harness;
+mod scripted;
+mod slots;
+mod tools;
+mod turns;

@@ -1,0 +1,191 @@
+//! Several sessions: who gets which, in which order work is done, and that nobody notices the others.
+
+use q36::chat::Message;
+use q36::server::schedule::Config;
+use q36::server::{FailureKind, Request, Sampling, Update, Waiting};
+
+use super::harness::{Server, blunt, chat, demo, hear};
+use super::scripted::{Control, Did, Replies, scripted};
+
+const REPLIES: Replies = &[
+    ("count", "one two three four five six seven eight nine ten"),
+    ("first", "This is the first."),
+    ("second", "This is the second."),
+    ("third", "This is the third."),
+];
+
+fn ask(text: &str) -> Request {
+    blunt(&[Message::user(text)])
+}
+
+fn server(sessions: usize, control: &Control) -> Server {
+    let config = Config { sessions, ..Config::default() };
+    Server::start(config, scripted(2048, REPLIES, control))
+}
+
+#[test]
+fn more_clients_than_sessions_all_get_their_own_answer() {
+    let server = server(2, &Control::default());
+    let texts = ["first", "second", "third", "count", "third", "second", "first"];
+    let inboxes: Vec<_> =
+        (0..).zip(texts).map(|(n, text)| server.submit(&format!("{n}"), ask(text))).collect();
+    for (text, inbox) in texts.iter().zip(inboxes) {
+        let heard = hear(inbox).unwrap();
+        let expected = REPLIES.iter().find(|(key, _)| key == text).unwrap().1;
+        assert_eq!(heard.outcome.text, expected);
+    }
+    assert_eq!(server.desk.status().queued, 0);
+}
+
+#[test]
+fn a_reply_is_the_same_in_company_and_alone() {
+    let sampled = |text: &str, seed: u64| Request {
+        sampling: Sampling { seed: Some(seed), temperature: Some(1.0), ..Sampling::default() },
+        limit: Some(12),
+        ..blunt(&[Message::user(text)])
+    };
+    let requests = [
+        sampled("The fox met the bear.", 7),
+        sampled("Where is the river?", 8),
+        sampled("The fox met the bear.", 9),
+        sampled("What year was it in the town by the river, and who was there?", 10),
+    ];
+    let alone: Vec<String> = requests
+        .iter()
+        .map(|request| {
+            let server = Server::start(Config::default(), demo(1, 0));
+            server.ask("1", request.clone()).outcome.text
+        })
+        .collect();
+    let config = Config { sessions: 3, ..Config::default() };
+    let server = Server::start(config, demo(3, 0));
+    let inboxes: Vec<_> =
+        requests.iter().map(|request| server.submit("x", request.clone())).collect();
+    let together: Vec<String> =
+        inboxes.into_iter().map(|inbox| hear(inbox).unwrap().outcome.text).collect();
+    assert_eq!(together, alone);
+}
+
+#[test]
+fn a_long_prompt_and_a_reply_alternate() {
+    let control = Control::default();
+    let server = server(2, &control);
+    control.allow_steps(0);
+    let reply = server.submit("reply", ask("count"));
+    server.wait_until(|server| server.desk.status().slots[0].state == "decode");
+    control.take();
+    let long = "word ".repeat(60);
+    let prompt = server.submit("prompt", ask(&format!("{long} first")));
+    control.release();
+    hear(reply).unwrap();
+    hear(prompt).unwrap();
+    let did = control.take();
+    // From the first slice to the last step of the reply that was under way nothing comes twice in a row.
+    let first = did.iter().position(|did| matches!(did, Did::Slice(..))).unwrap();
+    let end = did.iter().rposition(|did| *did == Did::Step(vec![0])).unwrap();
+    assert!(end > first + 8, "they ran at the same time: {did:?}");
+    for pair in did[first..end].windows(2) {
+        let is_slice = |did: &Did| matches!(did, Did::Slice(..));
+        assert_ne!(is_slice(&pair[0]), is_slice(&pair[1]), "{pair:?}");
+    }
+}
+
+#[test]
+fn replies_share_steps_and_prompts_take_turns() {
+    let control = Control::default();
+    let server = server(2, &control);
+    control.allow_slices(0);
+    let inboxes = ["count to ten", "count again"].map(|text| server.submit(text, ask(text)));
+    control.release();
+    for inbox in inboxes {
+        hear(inbox).unwrap();
+    }
+    let did = control.take();
+    assert!(did.contains(&Did::Step(vec![0, 1])), "{did:?}");
+    let slices: Vec<u32> = did
+        .iter()
+        .filter_map(|did| if let Did::Slice(session, _) = did { Some(*session) } else { None })
+        .collect();
+    // The first one may have been alone at first.
+    let both = slices.iter().position(|session| *session == 1).unwrap();
+    assert!(slices[both..].windows(2).take(3).all(|pair| pair[0] != pair[1]), "{slices:?}");
+}
+
+#[test]
+fn a_failed_step_fails_all_its_members_and_nobody_else() {
+    let control = Control::default();
+    let server = server(3, &control);
+    control.allow_steps(0);
+    let failing = ["count to ten", "count again"].map(|text| server.submit(text, ask(text)));
+    server.wait_until(|server| {
+        let decoding = server.desk.status().slots.iter().filter(|s| s.state == "decode").count();
+        decoding >= 1
+    });
+    let waiting = server.submit("first", ask("first"));
+    control.fail_next_step();
+    control.release();
+    let ends = failing.map(hear);
+    assert!(ends.iter().any(Result::is_err));
+    for failure in ends.into_iter().filter_map(Result::err) {
+        assert_eq!(failure.kind, FailureKind::Engine);
+    }
+    assert_eq!(hear(waiting).unwrap().outcome.text, "This is the first.");
+    assert_eq!(server.ask("again", ask("second")).outcome.text, "This is the second.");
+}
+
+#[test]
+fn a_failed_prompt_fails_alone() {
+    let control = Control::default();
+    let server = server(2, &control);
+    control.fail_next_slice();
+    let failure = hear(server.submit("1", ask("first"))).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Engine);
+    assert_eq!(server.finish("1"), Some("error"));
+    assert_eq!(server.ask("2", ask("first")).outcome.text, "This is the first.");
+}
+
+#[test]
+fn those_who_wait_hear_their_place() {
+    let control = Control::default();
+    let config = Config { max_queue: 3, ..Config::default() };
+    let server = Server::start(config, scripted(2048, REPLIES, &control));
+    control.allow_steps(0);
+    let first = server.submit("1", ask("first"));
+    server.wait_until(|server| server.desk.status().slots[0].state == "decode");
+    let waiting = ["second", "third", "count"].map(|text| server.submit(text, ask(text)));
+    let full = server.desk.submit("x".into(), ask("first")).unwrap_err();
+    assert_eq!(full.kind, FailureKind::QueueFull);
+    assert_eq!(server.desk.status().queued, 3);
+    control.release();
+    hear(first).unwrap();
+    let places: Vec<Vec<usize>> = waiting
+        .into_iter()
+        .map(|inbox| {
+            let place = |update: &Update| {
+                let Update::Waiting(Waiting::Queued { position }) = update else { return None };
+                Some(*position)
+            };
+            hear(inbox).unwrap().updates.iter().filter_map(place).collect()
+        })
+        .collect();
+    assert!(places[2].ends_with(&[2, 1]) || places[2].ends_with(&[1]), "{places:?}");
+    assert!(places.iter().all(|places| places.is_sorted_by(|a, b| a > b)), "{places:?}");
+}
+
+#[test]
+fn a_conversation_finds_its_session_and_a_new_one_an_empty_one() {
+    let server = server(2, &Control::default());
+    let question = vec![Message::user("first")];
+    let first = server.ask("1", blunt(&question));
+    server.ask("2", ask("second"));
+    let next = [question, vec![first.message(false), Message::user("third")]].concat();
+    let heard = server.ask("3", blunt(&next));
+    assert!(heard.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
+    let status = server.desk.status();
+    let bindings: Vec<_> = status.slots.iter().map(|slot| slot.binding).collect();
+    assert_eq!(bindings, ["thinking", "thinking"]);
+    assert!(status.slots[0].tokens > status.slots[1].tokens);
+    // Nothing of it is known: the session that was used longest ago gives way.
+    server.ask("4", chat(&[Message::user("count")]));
+    assert_eq!(server.desk.status().slots[0].tokens, status.slots[0].tokens);
+}
