@@ -49,7 +49,8 @@ pub const VARIABLES: [Variable; 17] = [
     Variable { name: "TERM", effect: "no colours when it is dumb" },
     Variable {
         name: "HOME",
-        effect: "where Q36_HOME, XDG_DATA_HOME and XDG_CACHE_HOME are when not set",
+        effect: "where Q36_HOME, XDG_DATA_HOME and XDG_CACHE_HOME are when not set, and the history \
+                 of what was typed",
     },
     Variable { name: "XDG_CACHE_HOME", effect: "compiled GPU programs are kept in q36 below it" },
     Variable { name: "XDG_DATA_HOME", effect: "models are searched in q36/gguf below it" },
@@ -110,6 +111,8 @@ pub struct Environment {
     pub lock_file: Option<PathBuf>,
     /// `Q36_HOME`, or its place in `HOME`.
     pub home: Option<PathBuf>,
+    /// `HOME`.
+    pub user_home: Option<PathBuf>,
     /// `Q36_DEBUG`.
     pub debug: DebugSwitches,
     /// `XDG_RUNTIME_DIR`.
@@ -144,6 +147,7 @@ impl Environment {
             one_by_one: set("Q36_VK_SESSION_BATCH").is_some_and(|value| value == "0"),
             lock_file: path("Q36_LOCK_FILE"),
             home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
+            user_home: directory("HOME"),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             data_home: directory("XDG_DATA_HOME")

@@ -19,7 +19,7 @@ mod man;
 pub mod paths;
 mod profile;
 mod progress;
-mod run;
+pub mod run;
 mod switches;
 mod unsupported;
 mod values;
