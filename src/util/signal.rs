@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 /// How soon a second Ctrl+C must follow to end a program that goes on after the first.
 const TWICE: Duration = Duration::from_secs(1);
+/// How often a program that was asked to end is woken.
+const BETWEEN_CALLS: Duration = Duration::from_millis(100);
 
 /// Set by SIGINT or SIGTERM, or by [`Interrupt::raise`]. Clones share the flag.
 #[derive(Debug, Clone, Default)]
@@ -45,28 +48,25 @@ impl Interrupt {
     pub fn install_for_dialogue(leave: impl Fn() + Send + 'static) -> io::Result<Self> {
         let interrupt = Self::new();
         let Self { flag, ending } = interrupt.clone();
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let listen = move || {
             let started = Instant::now();
             let mut presses = Presses::default();
             for signal in signals.forever() {
-                let was_ending = ending.load(Ordering::Relaxed);
-                let is_over = if signal == SIGINT {
-                    let was_set = flag.swap(true, Ordering::Relaxed);
-                    !was_ending && presses.press(was_set, started.elapsed())
-                } else {
+                let was_set = flag.swap(true, Ordering::Relaxed);
+                if signal != SIGINT {
                     ending.store(true, Ordering::Relaxed);
-                    flag.store(true, Ordering::Relaxed);
-                    // Whoever waits for a line has put a handler of its own on SIGINT and hears this.
-                    let this = rustix::process::getpid();
-                    let _ = rustix::process::kill_process(this, rustix::process::Signal::INT);
-                    was_ending
-                };
-                if is_over {
-                    leave();
-                    signal_hook::low_level::exit(130);
+                    break;
+                }
+                if presses.press(was_set, started.elapsed()) {
+                    break;
                 }
             }
+            if ending.load(Ordering::Relaxed) {
+                wake_until_asked_again(&mut signals);
+            }
+            leave();
+            signal_hook::low_level::exit(130);
         };
         std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
         Ok(interrupt)
@@ -90,6 +90,19 @@ impl Interrupt {
     /// Clears the flag, so that the next signal is a first one again.
     pub fn clear(&self) {
         self.flag.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Wakes whoever waits for a line: the line editor has put a handler of its own on SIGINT, and hears it only while it
+/// waits, so it is told again and again. Returns when the program is asked to end once more.
+fn wake_until_asked_again(signals: &mut Signals) {
+    let this = rustix::process::getpid();
+    loop {
+        let _ = rustix::process::kill_process(this, rustix::process::Signal::INT);
+        std::thread::sleep(BETWEEN_CALLS);
+        if signals.pending().any(|signal| signal != SIGINT) {
+            return;
+        }
     }
 }
 

@@ -14,8 +14,8 @@ fn count(tokenizer: &Tokenizer, text: &str) -> usize {
     tokenizer.encode_control(text.as_bytes()).len()
 }
 
-/// Tokens that a message adds behind a reply: the reply's last one, which nobody has needed yet, its end, the message and
-/// the opening of the next reply.
+/// Tokens that a message adds behind a reply that ended by itself: its end, the message and the opening of the next. The
+/// last token of a reply that was cut is one more: nobody has needed it yet.
 fn following(tokenizer: &Tokenizer, message: &str, opening: &str) -> usize {
-    1 + count(tokenizer, &format!("<|im_end|>\n<|im_start|>user\n{message}<|im_end|>\n{opening}"))
+    count(tokenizer, &format!("<|im_end|>\n<|im_start|>user\n{message}<|im_end|>\n{opening}"))
 }

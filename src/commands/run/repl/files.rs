@@ -11,13 +11,18 @@ use super::dialogue::{Desk, Dialogue};
 use super::transcript::Transcript;
 use crate::chat::ThinkMode;
 use crate::commands::run::prefill;
+use crate::engine::SyncControl;
 use crate::kv::{self, Extras, Moment};
 use crate::term::Class;
 use crate::util::clock::unix_seconds;
+use crate::util::signal::Interrupt;
 use crate::util::units::Bytes;
 
 /// The largest file that is read as a message: far more than any context holds.
 const MAX_MESSAGE_BYTES: u64 = 16 << 20;
+
+/// Fewer tokens than these are evaluated without a word.
+const WORTH_WATCHING: usize = 32;
 
 /// What every file with a session begins with.
 const MAGIC: &[u8] = b"KVC";
@@ -94,7 +99,12 @@ impl Dialogue<'_> {
     fn settle(&mut self, desk: &mut Desk<'_>) -> Result<bool> {
         let tokens = self.transcript.tokens();
         let (engine, session) = (&mut *desk.engine, desk.session);
-        let report = prefill::run(engine, session, &tokens, self.context, &self.interrupt)?;
+        let held = engine.tokens(session);
+        let report = if tokens.starts_with(held) && tokens.len() - held.len() < WORTH_WATCHING {
+            engine.sync(session, &tokens, &mut Unwatched(&self.interrupt))?
+        } else {
+            prefill::run(engine, session, &tokens, self.context, &self.interrupt)?
+        };
         Ok(!report.cancelled)
     }
 
@@ -109,6 +119,17 @@ impl Dialogue<'_> {
             saved.leave(desk.engine, desk.session, moment)?;
         }
         Ok(())
+    }
+}
+
+/// Says nothing, and can be stopped.
+struct Unwatched<'a>(&'a Interrupt);
+
+impl SyncControl for Unwatched<'_> {
+    fn progress(&mut self, _done: usize, _total: usize) {}
+
+    fn cancelled(&self) -> bool {
+        self.0.is_raised()
     }
 }
 
