@@ -57,7 +57,8 @@ pub const VARIABLES: [Variable; 19] = [
     Variable { name: "TERM", effect: "no colours when it is dumb" },
     Variable {
         name: "HOME",
-        effect: "where Q36_HOME, XDG_DATA_HOME and XDG_CACHE_HOME are when not set",
+        effect: "where Q36_HOME, XDG_DATA_HOME and XDG_CACHE_HOME are when not set, and the history \
+                 of what was typed",
     },
     Variable { name: "XDG_CACHE_HOME", effect: "compiled GPU programs are kept in q36 below it" },
     Variable { name: "XDG_DATA_HOME", effect: "models are searched in q36/gguf below it" },
@@ -122,6 +123,8 @@ pub struct Environment {
     pub api_key: Option<String>,
     /// `Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY` is set.
     pub no_call_recovery: bool,
+    /// `HOME`.
+    pub user_home: Option<PathBuf>,
     /// `Q36_DEBUG`.
     pub debug: DebugSwitches,
     /// `XDG_RUNTIME_DIR`.
@@ -158,6 +161,7 @@ impl Environment {
             home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
             api_key: set("Q36_API_KEY").map(|key| key.to_string_lossy().into_owned()),
             no_call_recovery: set("Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY").is_some(),
+            user_home: directory("HOME"),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
             runtime_dir: directory("XDG_RUNTIME_DIR"),
             data_home: directory("XDG_DATA_HOME")

@@ -21,6 +21,7 @@ pub const MAX_LOGPROBS: u32 = 128;
 
 const EXAMPLES: &str = "\
 Examples:
+  q36 run
   q36 run -p 'Why is the sky blue?'
   git diff | q36 run -sys 'Review this patch.' --nothink
   q36 run --prompt-file notes.txt --temp 0 -n 500 --json";
@@ -112,6 +113,11 @@ pub struct PromptArgs {
     /// Print the resolved options and the memory plan, load nothing.
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Converse even where standard input is no terminal: a line of it is a message or a command. Without a prompt a
+    /// terminal gets a conversation anyway.
+    #[arg(long)]
+    pub repl: bool,
 }
 
 /// Where a one-shot prompt is read from.
@@ -142,6 +148,18 @@ impl PromptArgs {
             return Err(UsageError::new("run", "specify only one prompt source"));
         }
         Ok(first)
+    }
+
+    /// The first flag that goes with a prompt and not with a conversation.
+    pub fn needs_a_prompt(&self) -> Option<&'static str> {
+        let flags = [
+            (self.raw, "--raw"),
+            (self.rendered, "--rendered"),
+            (self.json && !self.dry_run, "--json"),
+            (self.stream_json, "--stream-json"),
+            (self.output.is_some(), "--output"),
+        ];
+        flags.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
     }
 
     /// The system text; empty means no system block.

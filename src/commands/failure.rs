@@ -19,13 +19,18 @@ pub(super) fn finish(printer: &Printer, result: Result<Exit>) -> u8 {
     };
     let code = code(&err);
     if code != Exit::Success.code() {
-        let (message, hints) = text(&err);
-        printer.message(Class::Error, &message);
-        for hint in hints {
-            printer.message(Class::Plain, &format!("hint: {hint}"));
-        }
+        say(printer, &err);
     }
     code
+}
+
+/// Prints what failed, where the program goes on.
+pub(super) fn say(printer: &Printer, err: &Error) {
+    let (message, hints) = text(err);
+    printer.message(Class::Error, &message);
+    for hint in hints {
+        printer.message(Class::Plain, &format!("hint: {hint}"));
+    }
 }
 
 /// 0 for a reader that has gone, 2 for what the user has to change on the command line or in the

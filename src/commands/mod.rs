@@ -19,7 +19,7 @@ mod man;
 pub mod paths;
 mod profile;
 mod progress;
-mod run;
+pub mod run;
 mod serve;
 mod switches;
 mod unsupported;

@@ -114,7 +114,10 @@ impl SyncControl for Watch<'_> {
         let now = self.started.elapsed();
         let status = self.status.get_or_insert_with(|| Prefill::new(total, self.columns, now));
         if let Some(text) = status.update(done, now) {
-            self.printer.raw_message(&text);
+            // The end of the line stays outside, as in every other line of this colour.
+            let (line, end) = text.strip_suffix('\n').map_or((&*text, ""), |line| (line, "\n"));
+            let line = Class::Prefill.paint(line, self.printer.stderr_is_colored());
+            self.printer.raw_message(&format!("{line}{end}"));
         }
     }
 

@@ -84,9 +84,20 @@ impl Generation {
         }
     }
 
+    /// The session that it is drawn from.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// How the thought goes.
     pub fn think(&self) -> &ThinkController {
         &self.think
+    }
+
+    /// Tokens that were decided on and not handed out yet: the rest of what closes a thought. Who stops here has to
+    /// keep them, or the thought stays open.
+    pub fn decided(&self) -> impl Iterator<Item = TokenId> {
+        self.queue.iter().map(|fed| fed.id)
     }
 
     /// The next token, or the end.

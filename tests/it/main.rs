@@ -14,6 +14,7 @@ mod gguf;
 mod kernels;
 mod kv;
 mod oracle;
+mod repl;
 mod run;
 mod schedule;
 mod serve;

@@ -49,10 +49,11 @@ pub(super) fn seed(args: &RunArgs) -> u64 {
     })
 }
 
-/// Reads the prompt text named on the command line, or stdin where it is not a terminal.
+/// Reads the prompt text named on the command line, or stdin where it is not a terminal. `None` where there is to be a
+/// conversation instead.
 ///
 /// # Errors
-/// A usage error when it cannot be read or there is none.
+/// A usage error when it cannot be read.
 pub(super) fn prompt_text(args: &RunArgs) -> Result<Option<String>, UsageError> {
     use crate::cli::run::PromptSource;
     use std::io::{IsTerminal as _, Read as _};
@@ -64,7 +65,7 @@ pub(super) fn prompt_text(args: &RunArgs) -> Result<Option<String>, UsageError> 
         Some(PromptSource::File(path)) => {
             std::fs::read(path).map_err(|e| usage(&path.display().to_string(), e))?
         }
-        None if std::io::stdin().is_terminal() => return Ok(None),
+        None if args.prompt.repl || std::io::stdin().is_terminal() => return Ok(None),
         Some(PromptSource::Stdin) | None => {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).map_err(|e| usage("standard input", e))?;

@@ -1,6 +1,6 @@
 //! One prompt, one answer on stdout (cli.md 4.2).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -8,11 +8,12 @@ use serde::Serialize;
 use super::prefill;
 use super::saved::Saved;
 use super::show::{Display, Format};
+use super::timing::{Clock, Timings};
 use crate::chat::ThinkOptions;
 use crate::commands::{Context, Exit};
 use crate::engine::generate::{Generation, Next};
 use crate::engine::sample::Sampler;
-use crate::engine::{SessionId, StateIo};
+use crate::engine::{SessionId, StateIo, Target};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::util::signal::Interrupt;
@@ -52,42 +53,6 @@ struct Usage {
     reasoning_tokens: usize,
 }
 
-/// Seconds and tokens a second.
-#[derive(Serialize)]
-struct Timings {
-    prefill_s: f64,
-    prefill_tps: f64,
-    decode_s: f64,
-    decode_tps: f64,
-    first_token_s: f64,
-}
-
-/// What was measured.
-#[derive(Debug, Clone, Copy, Default)]
-struct Clock {
-    prefill: Duration,
-    decode: Duration,
-    first_token: Duration,
-    evaluated: usize,
-    generated: usize,
-}
-
-impl Clock {
-    fn timings(&self) -> Timings {
-        let rate = |n: usize, time: Duration| match time.as_secs_f64() {
-            0.0 => 0.0,
-            seconds => n as f64 / seconds,
-        };
-        Timings {
-            prefill_s: self.prefill.as_secs_f64(),
-            prefill_tps: rate(self.evaluated, self.prefill),
-            decode_s: self.decode.as_secs_f64(),
-            decode_tps: rate(self.generated, self.decode),
-            first_token_s: self.first_token.as_secs_f64(),
-        }
-    }
-}
-
 /// Prefills, generates, prints, reports the time it took.
 pub(super) fn run(
     engine: &mut dyn StateIo,
@@ -100,7 +65,9 @@ pub(super) fn run(
     let Request { prompt, sampler, seed, think, limit, format, mut saved } = request;
     let started = Instant::now();
     let sync = match &mut saved {
-        Some(saved) => saved.prefill(engine, session, prompt, context, interrupt)?,
+        Some(saved) => {
+            saved.prefill(engine, session, Target::tokens(prompt), context, interrupt)?
+        }
         None => prefill::run(engine, session, prompt, context, interrupt)?,
     };
     let mut clock =
@@ -119,11 +86,7 @@ pub(super) fn run(
     let interrupted = finish.is_none();
     let finish = finish.unwrap_or("interrupted");
     if format == Format::Text {
-        let text = format!(
-            "prefill: {:.2} t/s, generation: {:.2} t/s",
-            timings.prefill_tps, timings.decode_tps
-        );
-        context.printer.note(Class::Timing, &text);
+        context.printer.note(Class::Timing, &timings.line());
         if finish != "stop" {
             context.printer.note(Class::Plain, &format!("ended by: {finish}"));
         }
@@ -171,7 +134,7 @@ fn generate(
                 clock.generated += 1;
                 display.token(fed.show, engine.tokenizer().visible_bytes(fed.id))?;
                 if let Some(saved) = &mut saved {
-                    saved.pump(engine);
+                    saved.pump(engine, reply.session())?;
                 }
             }
         }

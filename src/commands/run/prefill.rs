@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use crate::commands::Context;
 use crate::commands::progress::Watch;
-use crate::engine::{Engine, SessionId, SyncReport};
+use crate::engine::{Engine, SessionId, SyncReport, Target};
 use crate::tokenizer::TokenId;
 use crate::util::signal::Interrupt;
 
-/// Syncs with a progress line on stderr. Ctrl+C stops between layers; what was committed stays.
+/// Syncs to exactly these tokens, with a progress line on stderr. Ctrl+C stops between layers; what was committed stays.
 pub(super) fn run(
     engine: &mut dyn Engine,
     session: SessionId,
@@ -16,8 +16,19 @@ pub(super) fn run(
     context: &Context,
     interrupt: &Interrupt,
 ) -> Result<SyncReport> {
+    to(engine, session, Target::tokens(prompt), context, interrupt)
+}
+
+/// The same to a prompt with borders.
+pub(super) fn to(
+    engine: &mut dyn Engine,
+    session: SessionId,
+    target: Target<'_>,
+    context: &Context,
+    interrupt: &Interrupt,
+) -> Result<SyncReport> {
     let mut watch = Watch::new(context, interrupt);
-    let report = engine.sync(session, prompt, &mut watch);
+    let report = engine.sync_to(session, target, &mut watch);
     watch.finish();
     Ok(report?)
 }

@@ -5,8 +5,8 @@ use anyhow::Result;
 use super::prefill;
 use crate::cli::kv_disk::KvDiskArgs;
 use crate::commands::Context;
-use crate::engine::{SessionId, StateIo, SyncReport};
-use crate::kv::{Config, Error, Extras, Limits, Prefill, Prompt, Store};
+use crate::engine::{self, SessionId, StateIo, SyncReport, Target};
+use crate::kv::{Config, Error, Extras, Limits, Moment, Prefill, Prompt, Store};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
 use crate::util::signal::Interrupt;
@@ -36,7 +36,8 @@ impl Saved {
         Ok(Some(saved))
     }
 
-    /// Brings a session to a prompt: what is saved is loaded, the rest evaluated, and saved where it is worth that.
+    /// Brings a session to a prompt: it goes on from where it is or from a saved state, whichever is longer; the rest is
+    /// evaluated, and saved where it is worth that.
     ///
     /// # Errors
     /// When the engine fails. What goes wrong with a file is a note.
@@ -44,15 +45,21 @@ impl Saved {
         &mut self,
         engine: &mut dyn StateIo,
         session: SessionId,
-        prompt: &[TokenId],
+        target: Target<'_>,
         context: &Context,
         interrupt: &Interrupt,
     ) -> Result<SyncReport> {
-        if prompt.len() > engine.info().ctx_tokens {
-            // Refused before anything is evaluated.
-            return prefill::run(engine, session, prompt, context, interrupt);
+        // A session that goes back drops the positions that saves still read.
+        self.0.finish(engine, session)?;
+        let prompt = target.tokens;
+        let begun = engine.begin_sync(session, target)?;
+        engine.end_sync(session);
+        if begun.miss.is_some() {
+            if begun.reused < self.0.last_stored(session) {
+                self.0.forget(session);
+            }
+            self.restore(engine, (session, begun.reused), prompt, context)?;
         }
-        self.restore(engine, session, prompt, context)?;
         let reused = engine.tokens(session).len();
         let last_stored = self.0.last_stored(session);
         let stops = self.0.limits().stops(&Prefill {
@@ -63,30 +70,32 @@ impl Saved {
         });
         let mut evaluated = 0;
         for stop in stops {
-            let part = &prompt[..stop.tokens];
-            let report = prefill::run(engine, session, part, context, interrupt)?;
+            let part = Target { tokens: &prompt[..stop.tokens], ..target };
+            let report = prefill::to(engine, session, part, context, interrupt)?;
             evaluated += report.evaluated;
             if report.cancelled {
                 return Ok(SyncReport { reused, evaluated, ..report });
             }
             self.0.save(engine, session, stop.moment, &Extras::default())?;
         }
-        let report = prefill::run(engine, session, prompt, context, interrupt)?;
+        let report = prefill::to(engine, session, target, context, interrupt)?;
         self.tell(context);
         Ok(SyncReport { reused, evaluated: evaluated + report.evaluated, ..report })
     }
 
-    /// Loads the longest file that the prompt begins with, unless it was read as other tokens.
+    /// Loads the longest file that the prompt begins with, unless the session holds as much or it was read as other
+    /// tokens.
     fn restore(
         &mut self,
         engine: &mut dyn StateIo,
-        session: SessionId,
+        (session, held): (SessionId, usize),
         prompt: &[TokenId],
         context: &Context,
     ) -> Result<()> {
         let text = engine.tokenizer().text(prompt);
         let text = Prompt { bytes: &text.bytes, markers: &text.markers, replayed: &[] };
-        let Some(hit) = self.0.lookup(&text) else { return Ok(()) };
+        let hit = self.0.lookup(&text).filter(|hit| hit.tokens() > held);
+        let Some(hit) = hit else { return Ok(()) };
         let path = self.0.path_of(&hit.name());
         match self.0.restore(engine, session, hit) {
             Ok(restored) if restored.prefill.is_none() => {}
@@ -108,9 +117,39 @@ impl Saved {
         Ok(())
     }
 
-    /// Goes on with saves, between two tokens.
-    pub(super) fn pump(&mut self, engine: &mut dyn StateIo) {
+    /// Between two tokens: begins a save where one is due, and goes on with those that are under way.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    pub(super) fn pump(&mut self, engine: &mut dyn StateIo, session: SessionId) -> Result<()> {
+        let tokens = engine.tokens(session).len();
+        if self.0.limits().is_frontier(tokens, self.0.last_stored(session)) {
+            self.0.save(engine, session, Moment::Continued, &Extras::default())?;
+        }
         self.0.pump(engine);
+        Ok(())
+    }
+
+    /// Saves what another conversation is about to take the place of, or the last state of all.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    pub(super) fn leave(
+        &mut self,
+        engine: &mut dyn StateIo,
+        session: SessionId,
+        moment: Moment,
+    ) -> Result<()> {
+        match self.0.save(engine, session, moment, &Extras::default()) {
+            // It stands in the middle of a prompt: nothing that could be gone on from.
+            Ok(_) | Err(engine::Error::NoState(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Forgets a session that holds something else now.
+    pub(super) fn forget(&mut self, session: SessionId) {
+        self.0.forget(session);
     }
 
     /// Waits for saves, and says what there is to say of them.

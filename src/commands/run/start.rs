@@ -8,7 +8,7 @@ use super::oneshot::{self, Request};
 use super::prompt::{self, Reading};
 use super::saved::Saved;
 use super::show::{Display, Format};
-use super::{config, dump, plan, prefill, score};
+use super::{config, dump, plan, prefill, repl, score};
 use crate::chat::{Budget, ThinkOptions};
 use crate::cli::UsageError;
 use crate::cli::run::RunArgs;
@@ -30,7 +30,16 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
     let wants_text = diagnostics.perplexity_file.is_none();
     let text = if wants_text { config::prompt_text(args)? } else { None };
     check(args, text.as_deref())?;
-    let prepared = Prepared::new(config::options(args, &context.environment)?)?;
+    let is_dialogue = wants_text && text.is_none();
+    if is_dialogue && !args.prompt.dry_run {
+        return repl::run(args, context);
+    }
+    let options = if is_dialogue {
+        repl::options(args, context)?
+    } else {
+        config::options(args, &context.environment)?
+    };
+    let prepared = Prepared::new(options)?;
     let printer = &context.printer;
     if let (true, Some(text)) = (diagnostics.dump_tokens, &text) {
         let tokenizer = prepared.tokenizer()?;
@@ -58,7 +67,7 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
             let mut run = Run { args, engine: &mut engine, session, context, interrupt };
             run.prompt(&text)
         }
-        (None, None) => unreachable!("check refuses a run without a prompt"),
+        (None, None) => unreachable!("a conversation was begun instead"),
     }?;
     profile::report(&mut engine, &args.engine, context)?;
     Ok(exit)
@@ -89,8 +98,16 @@ fn check(args: &RunArgs, text: Option<&str>) -> Result<(), UsageError> {
         (Some(_), _) if d.dump_tokens || d.reads_a_prompt() => {
             usage("--perplexity-file goes alone: the other diagnostics need a prompt")
         }
+        (Some(_), _) if args.prompt.repl => usage("--perplexity-file goes without a conversation"),
+        (_, Some(_)) if args.prompt.repl => usage("--repl takes no prompt"),
         (None, None) if d.dump_tokens => usage("--dump-tokens needs a prompt: add -p TEXT"),
-        (None, None) => usage("a prompt is needed: add -p TEXT or --prompt-file FILE"),
+        (None, None) if d.reads_a_prompt() => {
+            usage("a prompt is needed: add -p TEXT or --prompt-file FILE")
+        }
+        (None, None) => match args.prompt.needs_a_prompt() {
+            Some(flag) => usage(&format!("{flag} goes with a prompt, not with a conversation")),
+            None => Ok(()),
+        },
         (None, Some("")) => usage("the prompt is empty"),
         _ if args.kv_disk.kv_disk_dir.is_some()
             && (d.perplexity_file.is_some() || d.reads_a_prompt()) =>

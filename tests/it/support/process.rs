@@ -52,9 +52,27 @@ where
     I: IntoIterator<Item = S>,
     S: AsRef<OsStr>,
 {
-    let home = super::temp_dir();
     let mut command = Command::new(env!("CARGO_BIN_EXE_q36"));
-    command.args(args).current_dir(super::repo("")).env("HOME", home.path());
+    command.args(args);
+    prepare(command)
+}
+
+/// The same at a terminal, where `steps` types: see `terminal.py`. What is shown is its standard output. `None` without
+/// python3; the skip is then on record.
+pub(crate) fn q36_at_terminal(steps: &serde_json::Value, args: &[&str]) -> Option<Run> {
+    if Command::new("python3").arg("--version").output().is_err() {
+        super::skip("needs python3");
+        return None;
+    }
+    let mut command = Command::new("python3");
+    let script = super::repo("tests/it/support/terminal.py");
+    command.arg("-B").arg(script).arg(steps.to_string()).arg(env!("CARGO_BIN_EXE_q36")).args(args);
+    Some(prepare(command).env("TERM", "xterm-256color"))
+}
+
+fn prepare(mut command: Command) -> Run {
+    let home = super::temp_dir();
+    command.current_dir(super::repo("")).env("HOME", home.path());
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
         if name_text.starts_with("Q36_") || name_text.starts_with("XDG_") {
@@ -88,6 +106,12 @@ impl Run {
 
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Where `HOME` is; a fresh folder when not given.
+    pub(crate) fn home(mut self, home: &Path) -> Self {
+        self.command.env("HOME", home);
         self
     }
 
