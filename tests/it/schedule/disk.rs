@@ -128,3 +128,19 @@ fn a_tool_loop_goes_on_after_a_restart_with_the_very_text_of_its_calls() {
     assert!(result.evaluated() < 30, "{:?}", result.outcome.usage);
     assert!(result.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
 }
+
+#[test]
+fn long_prompts_and_replies_are_saved_on_their_way() {
+    let dir = temp_dir();
+    let mut config = config(dir.path(), 1);
+    let disk = config.disk.as_mut().unwrap();
+    disk.limits =
+        Limits { continued_tokens: 50, align_tokens: 0, cold_max_tokens: 0, ..disk.limits };
+    let server = Server::start(config, demo(1, 0));
+    let request = Request { limit: Some(120), ..blunt(&long("Tell me about the fox.")) };
+    let heard = server.ask("1", request);
+    let tokens = heard.outcome.usage.prompt_tokens + heard.outcome.usage.output_tokens - 1;
+    // One file at every multiple, of the prompt and of the reply.
+    let expected = format!("q36_disk_files {}", tokens / 50);
+    server.wait_until(|server| server.desk.metrics().lines().any(|line| line == expected));
+}
