@@ -121,7 +121,7 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Serve the APIs that coding agents and chat programs speak.
     ///
-    /// Chat completions, completions, responses and messages, streamed or not, and a page to chat on at /.
+    /// Chat completions, completions, responses, messages; a page to chat on at /.
     Serve(Box<ServeArgs>),
     /// Measure prefill and decode speed at growing context.
     ///

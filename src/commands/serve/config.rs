@@ -215,7 +215,7 @@ mod tests {
             (plan.schedule.efforts.low, plan.schedule.efforts.high),
             (Some(7), Some(16_384))
         );
-        assert_eq!(plan.schedule.idle_unload, Some(Duration::from_secs(120)));
+        assert_eq!(plan.schedule.idle_unload, Some(Duration::from_mins(2)));
         assert_eq!(plan.schedule.trace.unwrap().max_bytes, 3 << 20);
         assert!(!plan.schedule.thinking && plan.schedule.tool_replay.is_none());
         assert!((plan.schedule.sampling.temperature - 0.5).abs() < f32::EPSILON);

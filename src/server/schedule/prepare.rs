@@ -299,7 +299,8 @@ impl Office {
             Choice::Auto | Choice::None => return Ok(Vec::new()),
             Choice::Required if tools.is_some() => "\n<function".to_owned(),
             Choice::Function(name) if tools.is_some_and(|t| t.function(name).is_some()) => {
-                format!("\n<function={name}>")
+                // With the newline, which is one token with what is before it.
+                format!("\n<function={name}>\n")
             }
             Choice::Required => {
                 return Err(Failure::invalid(

@@ -210,8 +210,8 @@ async fn without_a_model_there_is_503_and_health_says_why() {
     assert_eq!(call(&server, "GET", "/slots", Body::empty()).await.status, 200);
     for (state, status, word) in [
         (State::Idle, 200, "idle"),
-        (State::Stopping, 503, "shutting_down"),
         (State::Ready, 200, "ok"),
+        (State::Stopping, 503, "shutting_down"),
     ] {
         server.desk.announce(state, Vec::new());
         let answer = call(&server, "GET", "/v1/health", Body::empty()).await;
