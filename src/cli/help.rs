@@ -5,6 +5,7 @@
 
 use super::debug;
 use super::definition::{self, heading};
+use super::dialogue::{KEYS, SLASH_COMMANDS};
 use super::environment::VARIABLES;
 use super::error::{self, UsageError};
 use super::topics::{BENCHMARK, Content, RUNTIME, TOPICS, Topic};
@@ -122,7 +123,7 @@ impl Page {
                 Content::Headings(headings) => {
                     ![RUNTIME, BENCHMARK].contains(&headings) && headings.contains(&title)
                 }
-                Content::All | Content::Environment => false,
+                Content::Dialogue | Content::All | Content::Environment => false,
             };
             TOPICS.iter().any(is_topic)
         };
@@ -147,6 +148,16 @@ impl Page {
                 }
             }
             Content::All => self.everything(command),
+            Content::Dialogue => {
+                self.heading("Commands of a conversation");
+                for command in &SLASH_COMMANDS {
+                    self.entry(&command.usage(), command.about);
+                }
+                self.heading("Keys");
+                for (key, effect) in KEYS {
+                    self.entry(key, effect);
+                }
+            }
             Content::Environment => {
                 self.heading("Environment variables");
                 for variable in VARIABLES {

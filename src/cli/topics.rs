@@ -17,6 +17,8 @@ pub(super) enum Content {
     Headings(&'static [&'static str]),
     /// Every flag.
     All,
+    /// Commands and keys of a conversation.
+    Dialogue,
     /// Environment variables.
     Environment,
 }
@@ -29,7 +31,7 @@ pub(super) const RUNTIME: &[&str] =
 pub(super) const BENCHMARK: &[&str] = &[heading::BENCHMARK];
 
 /// Every topic, in the order help lists them.
-pub(super) const TOPICS: [Topic; 7] = [
+pub(super) const TOPICS: [Topic; 8] = [
     Topic {
         name: "runtime",
         about: "model, backend, context, streaming, speculation",
@@ -44,6 +46,11 @@ pub(super) const TOPICS: [Topic; 7] = [
         name: "steering",
         about: "direction files",
         content: Content::Headings(&[heading::STEERING]),
+    },
+    Topic {
+        name: "commands",
+        about: "commands and keys of a conversation",
+        content: Content::Dialogue,
     },
     Topic {
         name: "diagnostics",
@@ -67,6 +74,7 @@ impl Topic {
         };
         match self.content {
             Content::Headings(headings) => headings.iter().any(has),
+            Content::Dialogue => command.get_name() == "run",
             Content::All | Content::Environment => true,
         }
     }
