@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::chat::ThinkMode;
-use crate::cli::dialogue::{Argument, KEYS, SLASH_COMMANDS, SlashCommand};
+use crate::cli::dialogue::{Argument, SLASH_COMMANDS, SlashCommand};
 use crate::term::complete::{self, Candidate, Completions};
 use crate::term::input;
 
@@ -121,14 +121,6 @@ pub(super) fn short_help() -> String {
     lines.join("\n")
 }
 
-/// The list of commands and keys, with what they do.
-pub(super) fn help() -> String {
-    let line = |usage: &str, about: &str| format!("  {usage:<16}{about}");
-    let commands = SLASH_COMMANDS.iter().map(|known| line(&known.usage(), known.about));
-    let keys = KEYS.iter().map(|(key, about)| line(key, about));
-    commands.chain(keys).collect::<Vec<_>>().join("\n")
-}
-
 /// What a beginning can become: a command's name, or a file behind one that takes a file.
 pub(super) fn completions(typed: &str, home: Option<&Path>) -> Completions {
     if !typed.starts_with('/') || typed.contains('\n') {
@@ -210,23 +202,19 @@ mod tests {
 
     #[test]
     fn every_command_is_in_the_list_and_can_be_completed() {
-        let help = help();
         let argument = |row: &SlashCommand| match row.argument {
             Argument::Nothing | Argument::Text => "",
             Argument::File => "a",
             Argument::Number => "64",
         };
         for row in &SLASH_COMMANDS {
-            assert!(help.contains(&format!("  {} ", row.usage())));
             assert!(meaning(row.name, argument(row), None).is_some(), "{}", row.name);
             assert!(short_help().contains(&row.usage()));
             let found = completions(&row.name[..row.name.len() - 1], None);
             let texts: Vec<&str> = found.candidates.iter().map(|c| c.text.trim_end()).collect();
             assert!(found.start == 0 && texts.contains(&row.name), "{texts:?}");
         }
-        for text in [help, short_help()] {
-            assert!(text.lines().all(|line| line.len() <= 100), "{text}");
-        }
+        assert!(short_help().lines().all(|line| line.len() <= SHORT_COLUMNS));
         assert_eq!(completions("/t", None).candidates.len(), 3);
     }
 
