@@ -95,7 +95,7 @@ fn a_conversation_is_saved_and_gone_on_with() {
     assert_said(
         &out,
         &[
-            "1 exchanges, the last one: What is the capital of France?",
+            "1 exchange, the last one: What is the capital of France?",
             "1 exchange\n",
             "saved ",
             "taken back: 17 + 25",
