@@ -5,6 +5,7 @@
 
 use super::debug;
 use super::definition::{self, heading};
+use super::dialogue::{KEYS, SLASH_COMMANDS};
 use super::environment::VARIABLES;
 use super::error::{self, UsageError};
 use super::topics::{API, BENCHMARK, Content, KV_CACHE, RUNTIME, TOPICS, Topic};
@@ -123,7 +124,7 @@ impl Page {
                     ![RUNTIME, BENCHMARK, API, KV_CACHE].contains(&headings)
                         && headings.contains(&title)
                 }
-                Content::All | Content::Environment => false,
+                Content::Dialogue | Content::All | Content::Environment => false,
             };
             TOPICS.iter().any(is_topic)
         };
@@ -148,6 +149,16 @@ impl Page {
                 }
             }
             Content::All => self.everything(command),
+            Content::Dialogue => {
+                self.heading("Commands of a conversation");
+                for command in &SLASH_COMMANDS {
+                    self.entry(&command.usage(), command.about);
+                }
+                self.heading("Keys");
+                for (key, effect) in KEYS {
+                    self.entry(key, effect);
+                }
+            }
             Content::Environment => {
                 self.heading("Environment variables");
                 for variable in VARIABLES {

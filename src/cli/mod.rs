@@ -14,6 +14,7 @@ pub mod bench;
 pub mod completions;
 pub mod debug;
 pub mod devices;
+pub mod dialogue;
 pub mod doctor;
 pub mod engine;
 pub mod environment;

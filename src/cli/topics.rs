@@ -17,6 +17,8 @@ pub(super) enum Content {
     Headings(&'static [&'static str]),
     /// Every flag.
     All,
+    /// Commands and keys of a conversation.
+    Dialogue,
     /// Environment variables.
     Environment,
 }
@@ -35,7 +37,7 @@ pub(super) const API: &[&str] = &[heading::SERVER, heading::REQUESTS];
 pub(super) const KV_CACHE: &[&str] = &[heading::KV, heading::KV_CACHE];
 
 /// Every topic, in the order help lists them.
-pub(super) const TOPICS: [Topic; 10] = [
+pub(super) const TOPICS: [Topic; 11] = [
     Topic {
         name: "runtime",
         about: "model, backend, context, streaming, speculation",
@@ -67,6 +69,11 @@ pub(super) const TOPICS: [Topic; 10] = [
         content: Content::Headings(&[heading::STEERING]),
     },
     Topic {
+        name: "commands",
+        about: "commands and keys of a conversation",
+        content: Content::Dialogue,
+    },
+    Topic {
         name: "diagnostics",
         about: "dumps, scores and checks instead of an answer",
         content: Content::Headings(&[heading::DIAGNOSTICS]),
@@ -90,6 +97,7 @@ impl Topic {
             // One flag of another command's topic does not make it a topic of this one.
             Content::Headings(headings) if headings == KV_CACHE => headings.iter().all(has),
             Content::Headings(headings) => headings.iter().any(has),
+            Content::Dialogue => command.get_name() == "run",
             Content::All | Content::Environment => true,
         }
     }

@@ -43,6 +43,7 @@ fn help_pages_are_as_reviewed() {
     snapshot("help-run.txt", &stdout(&["run", "--help"]));
     snapshot("help-run-sampling.txt", &stdout(&["run", "--help", "sampling"]));
     snapshot("help-serve.txt", &stdout(&["serve", "--help"]));
+    snapshot("help-run-commands.txt", &stdout(&["run", "--help", "commands"]));
     snapshot("help-bench.txt", &stdout(&["bench", "--help"]));
     snapshot("help-env.txt", &stdout(&["--help", "env"]));
     snapshot("help-doctor.txt", &stdout(&["help", "doctor"]));

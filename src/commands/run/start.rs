@@ -34,12 +34,11 @@ pub(in crate::commands) fn run(args: &RunArgs, context: &Context) -> Result<Exit
     if is_dialogue && !args.prompt.dry_run {
         return repl::run(args, context);
     }
-    let options = if is_dialogue {
-        repl::options(args, context)?
+    let prepared = if is_dialogue {
+        repl::prepare(args, context)?.0
     } else {
-        config::options(args, &context.environment)?
+        Prepared::new(config::options(args, &context.environment)?)?
     };
-    let prepared = Prepared::new(options)?;
     let printer = &context.printer;
     if let (true, Some(text)) = (diagnostics.dump_tokens, &text) {
         let tokenizer = prepared.tokenizer()?;

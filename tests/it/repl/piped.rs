@@ -95,7 +95,7 @@ fn a_conversation_is_saved_and_gone_on_with() {
     assert_said(
         &out,
         &[
-            "1 exchanges, the last one: What is the capital of France?",
+            "1 exchange, the last one: What is the capital of France?",
             "1 exchange\n",
             "saved ",
             "taken back: 17 + 25",
@@ -174,9 +174,19 @@ fn another_context_keeps_the_conversation() {
 
 #[test]
 fn the_system_text_is_replaced_under_the_conversation() {
-    let typed = format!("/system\n{FRANCE}\n/system Be brief.\n/system\n{SUM}\n/system \"\"\n");
+    let typed =
+        format!("/help\n/system\n{FRANCE}\n/system Be brief.\n/system\n{SUM}\n/system \"\"\n");
     let out = talk(&["--nothink"], &typed).expect_status(0);
-    assert_said(&out, &["there is no system text", "replaced", "Be brief.\n", "removed"]);
+    assert_said(
+        &out,
+        &[
+            "Commands of a conversation:\n",
+            "there is no system text",
+            "replaced",
+            "Be brief.\n",
+            "removed",
+        ],
+    );
     assert!(evaluated(&out)[1] > evaluated(&out)[0], "{:?}", evaluated(&out));
 }
 

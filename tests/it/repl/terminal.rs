@@ -15,7 +15,7 @@ const PROMPT: &str = "q36> ";
 fn a_conversation_has_colours_completion_and_a_history() {
     let home = temp_dir();
     // A paste of many lines is one message, however it is sent.
-    let pasted = (0..200).map(|n| format!("/line {n}\r")).collect::<String>();
+    let pasted = (0..200).map(|n| format!("/line {n}\r")).collect::<Vec<_>>().concat();
     let steps = json!([
         {"see": PROMPT, "type": "17 + 25\r"},
         {"see": "generation: "},

@@ -2,13 +2,15 @@
 
 use anyhow::Result;
 
-use super::command::{self, Command};
+use super::command::Command;
 use super::dialogue::{Desk, Dialogue, Outcome};
 use super::stats;
 use crate::chat::{THINK_MAX_MIN_CTX_TOKENS, ThinkMode};
+use crate::cli::HelpRequest;
+use crate::cli::help;
 use crate::engine;
 use crate::kv::Moment;
-use crate::term::Class;
+use crate::term::{Class, width};
 
 /// How much of a message is shown to tell which one is meant.
 const SHOWN_COLUMNS: usize = 60;
@@ -17,7 +19,7 @@ impl Dialogue<'_> {
     /// Does what was asked for. The commands that end the loop are none of these.
     pub(super) fn act(&mut self, desk: &mut Desk<'_>, command: Command) -> Result<()> {
         match command {
-            Command::Help => self.say(&command::help()),
+            Command::Help => self.help()?,
             Command::Think(mode) => self.think(desk, mode)?,
             Command::System(None) => match self.transcript.system() {
                 "" => self.say("there is no system text"),
@@ -40,6 +42,20 @@ impl Dialogue<'_> {
             }
             Command::Stats => self.say(&self.stats.table()),
             Command::Quit | Command::Context(_) => unreachable!("these end the loop"),
+        }
+        Ok(())
+    }
+
+    /// What the command line's help has on this, as wide as the terminal.
+    fn help(&self) -> Result<()> {
+        let (command, topic) = (Some("run".to_owned()), Some("commands".to_owned()));
+        let columns = width::terminal_columns(self.context.terminal.columns);
+        for line in help::page(&HelpRequest { command, topic }, columns)? {
+            let class = match line {
+                help::Line::Heading(_) => Class::Heading,
+                help::Line::Text(_) => Class::Plain,
+            };
+            self.context.printer.message(class, line.text());
         }
         Ok(())
     }
@@ -120,7 +136,7 @@ impl Dialogue<'_> {
 pub(super) fn excerpt(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let line = words.join(" ");
-    let start = crate::term::width::truncate(&line, SHOWN_COLUMNS);
+    let start = width::truncate(&line, SHOWN_COLUMNS);
     if start.len() == line.len() { line } else { format!("{start} …") }
 }
 
@@ -132,6 +148,6 @@ mod tests {
     fn an_excerpt_is_one_short_line() {
         assert_eq!(excerpt(" a\n  b "), "a b");
         let long = excerpt(&"日本 ".repeat(40));
-        assert!(long.ends_with(" …") && crate::term::width::columns_of(&long) <= 62, "{long}");
+        assert!(long.ends_with(" …") && width::columns_of(&long) <= 62, "{long}");
     }
 }

@@ -1,8 +1,9 @@
-//! The commands of a dialogue: one table for reading them, for help and for completion.
+//! What was typed: a message, or one of the commands that the command line's help lists.
 
 use std::path::{Path, PathBuf};
 
 use crate::chat::ThinkMode;
+use crate::cli::dialogue::{Argument, SLASH_COMMANDS, SlashCommand};
 use crate::term::complete::{self, Candidate, Completions};
 use crate::term::input;
 
@@ -39,150 +40,8 @@ pub(super) enum Command {
     Quit,
 }
 
-/// What stands behind a command's name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Argument {
-    Nothing,
-    File,
-    Number,
-    /// Text, or nothing.
-    Text,
-}
-
-impl Argument {
-    fn shown(self) -> &'static str {
-        match self {
-            Self::Nothing => "",
-            Self::File => " FILE",
-            Self::Number => " N",
-            Self::Text => " TEXT",
-        }
-    }
-}
-
-/// A row of the table.
-struct Row {
-    name: &'static str,
-    argument: Argument,
-    about: &'static str,
-    /// From what stands behind the name; `None` is a mistake.
-    read: fn(&str, Option<&Path>) -> Option<Command>,
-}
-
-const TABLE: [Row; 17] = [
-    Row {
-        name: "/help",
-        argument: Argument::Nothing,
-        about: "this list",
-        read: |_, _| Some(Command::Help),
-    },
-    Row {
-        name: "/think",
-        argument: Argument::Nothing,
-        about: "reason before answering",
-        read: |_, _| Some(Command::Think(ThinkMode::On)),
-    },
-    Row {
-        name: "/think-max",
-        argument: Argument::Nothing,
-        about: "reason exhaustively; needs a context of 98304 tokens",
-        read: |_, _| Some(Command::Think(ThinkMode::Max)),
-    },
-    Row {
-        name: "/nothink",
-        argument: Argument::Nothing,
-        about: "answer at once",
-        read: |_, _| Some(Command::Think(ThinkMode::Off)),
-    },
-    Row {
-        name: "/system",
-        argument: Argument::Text,
-        about: "replace the system text (\"\" for none), or show it",
-        read: |text, _| {
-            let text = if text == "\"\"" { Some("") } else { (!text.is_empty()).then_some(text) };
-            Some(Command::System(text.map(str::to_owned)))
-        },
-    },
-    Row {
-        name: "/read",
-        argument: Argument::File,
-        about: "send a whole file as a message",
-        read: |path, home| file(path, home).map(Command::Read),
-    },
-    Row {
-        name: "/retry",
-        argument: Argument::Nothing,
-        about: "another answer to the last message",
-        read: |_, _| Some(Command::Retry),
-    },
-    Row {
-        name: "/undo",
-        argument: Argument::Nothing,
-        about: "take the last message and its answer back",
-        read: |_, _| Some(Command::Undo),
-    },
-    Row {
-        name: "/clear",
-        argument: Argument::Nothing,
-        about: "begin anew with the same system text",
-        read: |_, _| Some(Command::Clear),
-    },
-    Row {
-        name: "/save",
-        argument: Argument::File,
-        about: "keep the conversation and its state in a file",
-        read: |path, home| file(path, home).map(Command::Save),
-    },
-    Row {
-        name: "/load",
-        argument: Argument::File,
-        about: "go on with a conversation that was kept",
-        read: |path, home| file(path, home).map(Command::Load),
-    },
-    Row {
-        name: "/ctx",
-        argument: Argument::Number,
-        about: "a context of N tokens; the conversation stays",
-        read: |n, _| number(n, 1..=i32::MAX as usize).map(Command::Context),
-    },
-    Row {
-        name: "/power",
-        argument: Argument::Number,
-        about: "keep the machine busy for N percent of the time, 1 to 100",
-        read: |n, _| Some(Command::Power(u8::try_from(number(n, 1..=100)?).ok()?)),
-    },
-    Row {
-        name: "/tokens",
-        argument: Argument::Nothing,
-        about: "how much of the context is used",
-        read: |_, _| Some(Command::Tokens),
-    },
-    Row {
-        name: "/stats",
-        argument: Argument::Nothing,
-        about: "tokens and times of the last answer and of all",
-        read: |_, _| Some(Command::Stats),
-    },
-    Row {
-        name: "/quit",
-        argument: Argument::Nothing,
-        about: "leave; so does Ctrl+D",
-        read: |_, _| Some(Command::Quit),
-    },
-    Row {
-        name: "/exit",
-        argument: Argument::Nothing,
-        about: "the same",
-        read: |_, _| Some(Command::Quit),
-    },
-];
-
 /// Columns of the short list.
 const SHORT_COLUMNS: usize = 78;
-
-/// Behind the list of commands.
-const KEYS: &str = "\"\"\" begins a message of several lines and \"\"\" ends it; a paste of several lines is one message.\n\
-                    Alt+Enter breaks a line. Ctrl+C stops an answer, twice within a second leaves.";
 
 fn file(path: &str, home: Option<&Path>) -> Option<PathBuf> {
     (!path.is_empty()).then(|| complete::expand(path, home))
@@ -208,29 +67,49 @@ pub(super) fn read(typed: &str, home: Option<&Path>) -> Entry {
     }
     let (name, argument) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let argument = argument.trim();
-    let Some(row) = TABLE.iter().find(|row| row.name == name) else {
+    let Some(known) = SLASH_COMMANDS.iter().find(|known| known.name == name) else {
         let hint =
             "/help lists the commands; a message that begins with a slash goes between \"\"\"";
         return Entry::Mistake(format!("unknown command: {name}\nhint: {hint}"));
     };
-    let is_superfluous = row.argument == Argument::Nothing && !argument.is_empty();
-    match (row.read)(argument, home).filter(|_| !is_superfluous) {
+    let is_superfluous = known.argument == Argument::Nothing && !argument.is_empty();
+    match meaning(name, argument, home).filter(|_| !is_superfluous) {
         Some(command) => Entry::Command(command),
-        None => Entry::Mistake(format!("usage: {} - {}", row.usage(), row.about)),
+        None => Entry::Mistake(format!("usage: {} - {}", known.usage(), known.about)),
     }
 }
 
-impl Row {
-    /// Name and argument.
-    fn usage(&self) -> String {
-        format!("{}{}", self.name, self.argument.shown())
-    }
+/// What a command of the list asks for; `None` where its argument makes no sense.
+fn meaning(name: &str, argument: &str, home: Option<&Path>) -> Option<Command> {
+    Some(match name {
+        "/help" => Command::Help,
+        "/think" => Command::Think(ThinkMode::On),
+        "/think-max" => Command::Think(ThinkMode::Max),
+        "/nothink" => Command::Think(ThinkMode::Off),
+        "/system" => Command::System(match argument {
+            "" => None,
+            "\"\"" => Some(String::new()),
+            text => Some(text.to_owned()),
+        }),
+        "/read" => Command::Read(file(argument, home)?),
+        "/retry" => Command::Retry,
+        "/undo" => Command::Undo,
+        "/clear" => Command::Clear,
+        "/save" => Command::Save(file(argument, home)?),
+        "/load" => Command::Load(file(argument, home)?),
+        "/ctx" => Command::Context(number(argument, 1..=i32::MAX as usize)?),
+        "/power" => Command::Power(u8::try_from(number(argument, 1..=100)?).ok()?),
+        "/tokens" => Command::Tokens,
+        "/stats" => Command::Stats,
+        "/quit" | "/exit" => Command::Quit,
+        _ => return None,
+    })
 }
 
-/// The names of all commands: what is shown at the start.
+/// The names of all commands and what keys do: what is shown at the start.
 pub(super) fn short_help() -> String {
     let mut lines = vec!["commands:".to_owned()];
-    for usage in TABLE.iter().map(Row::usage) {
+    for usage in SLASH_COMMANDS.iter().map(SlashCommand::usage) {
         let line = lines.last_mut().expect("there is always one");
         if line.len() + 2 + usage.len() > SHORT_COLUMNS {
             lines.push(format!("          {usage}"));
@@ -238,15 +117,7 @@ pub(super) fn short_help() -> String {
             *line = format!("{line} {usage}");
         }
     }
-    lines.extend(KEYS.lines().map(str::to_owned));
-    lines.join("\n")
-}
-
-/// The list of commands, with what they do.
-pub(super) fn help() -> String {
-    let line = |row: &Row| format!("  {:<16}{}", row.usage(), row.about);
-    let mut lines: Vec<String> = TABLE.iter().map(line).collect();
-    lines.extend(KEYS.lines().map(|line| format!("  {line}")));
+    lines.push("/help says what they do, and which keys there are".to_owned());
     lines.join("\n")
 }
 
@@ -256,14 +127,15 @@ pub(super) fn completions(typed: &str, home: Option<&Path>) -> Completions {
         return Completions::default();
     }
     let Some((name, argument)) = typed.split_once(' ') else {
-        let rows = TABLE.iter().filter(|row| row.name.starts_with(typed));
-        let candidate = |row: &Row| {
-            let space = if row.argument == Argument::Nothing { "" } else { " " };
-            Candidate { shown: row.name.to_owned(), text: format!("{}{space}", row.name) }
+        let known = SLASH_COMMANDS.iter().filter(|known| known.name.starts_with(typed));
+        let candidate = |known: &SlashCommand| {
+            let space = if known.argument == Argument::Nothing { "" } else { " " };
+            Candidate { shown: known.name.to_owned(), text: format!("{}{space}", known.name) }
         };
-        return Completions { start: 0, candidates: rows.map(candidate).collect() };
+        return Completions { start: 0, candidates: known.map(candidate).collect() };
     };
-    let takes_file = TABLE.iter().any(|row| row.name == name && row.argument == Argument::File);
+    let takes_file =
+        SLASH_COMMANDS.iter().any(|known| known.name == name && known.argument == Argument::File);
     if !takes_file {
         return Completions::default();
     }
@@ -330,17 +202,19 @@ mod tests {
 
     #[test]
     fn every_command_is_in_the_list_and_can_be_completed() {
-        let help = help();
-        for row in &TABLE {
-            assert!(help.contains(&format!("  {} ", row.usage())));
+        let argument = |row: &SlashCommand| match row.argument {
+            Argument::Nothing | Argument::Text => "",
+            Argument::File => "a",
+            Argument::Number => "64",
+        };
+        for row in &SLASH_COMMANDS {
+            assert!(meaning(row.name, argument(row), None).is_some(), "{}", row.name);
             assert!(short_help().contains(&row.usage()));
             let found = completions(&row.name[..row.name.len() - 1], None);
             let texts: Vec<&str> = found.candidates.iter().map(|c| c.text.trim_end()).collect();
             assert!(found.start == 0 && texts.contains(&row.name), "{texts:?}");
         }
-        for text in [help, short_help()] {
-            assert!(text.lines().all(|line| line.len() <= 100), "{text}");
-        }
+        assert!(short_help().lines().all(|line| line.len() <= SHORT_COLUMNS));
         assert_eq!(completions("/t", None).candidates.len(), 3);
     }
 

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::act::excerpt;
 use super::dialogue::{Desk, Dialogue};
+use super::stats::exchanges;
 use super::transcript::Transcript;
 use crate::chat::ThinkMode;
 use crate::commands::run::prefill;
@@ -82,10 +83,10 @@ impl Dialogue<'_> {
         let turns = self.transcript.turns();
         let last = turns.last().map_or_else(String::new, |turn| excerpt(&turn.text));
         let text = format!(
-            "loaded {} tokens of {}; {} exchanges, the last one: {last}",
+            "loaded {} tokens of {}; {}, the last one: {last}",
             loaded.tokens.len(),
             path.display(),
-            turns.len()
+            exchanges(turns.len())
         );
         self.context.printer.message(Class::Good, &text);
         if parsed.left_out > 0 {

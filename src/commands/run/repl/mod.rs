@@ -19,5 +19,5 @@ mod stats;
 mod transcript;
 
 pub use reply::Reply;
-pub(super) use start::{options, run};
+pub(super) use start::{prepare, run};
 pub use transcript::{Parsed, Transcript, Turn};

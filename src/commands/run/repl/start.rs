@@ -32,8 +32,7 @@ pub(in crate::commands::run) fn run(args: &RunArgs, context: &Context) -> Result
     let printer = &context.printer;
     let modes = TerminalModes::save();
     let interrupt = Interrupt::install_for_dialogue(leave(modes.clone(), printer.clone()))?;
-    let options = options(args, context)?;
-    let prepared = Prepared::new(options.clone())?;
+    let (prepared, options) = prepare(args, context)?;
     for note in prepared.notes() {
         printer.note(Class::Plain, note);
     }
@@ -98,16 +97,29 @@ fn reopen(
     })
 }
 
-/// Those of any run, and states to go back to.
+/// The model as any run has it, with states to go back to where there is room for them.
 ///
 /// # Errors
-/// When no model is found, or scales are given without a direction file.
-pub(in crate::commands::run) fn options(args: &RunArgs, context: &Context) -> Result<Options> {
+/// When no model is found or it cannot be used, or scales are given without a direction file.
+pub(in crate::commands::run) fn prepare(
+    args: &RunArgs,
+    context: &Context,
+) -> Result<(Prepared, Options)> {
     let options = config::options(args, &context.environment)?;
     // Opening a model that cannot be read says why.
     let slot = Model::open(&options.model).map_or(0, |model| model.shape.state_slot_bytes() as u64);
     let anchors = Anchors { budget: Bytes(ANCHORS * slot), spacing: SPACING_TOKENS };
-    Ok(Options { anchors, ..options })
+    let options = Options { anchors, ..options };
+    let prepared = Prepared::new(options.clone())?;
+    let info = prepared.info();
+    if info.device_usable.is_none_or(|usable| info.plan.on_device() <= usable.0) {
+        return Ok((prepared, options));
+    }
+    // Better a conversation whose changes cost time than none.
+    let text = "the device has no room for states to go back to: /undo and /retry evaluate more";
+    context.printer.note(Class::Plain, text);
+    let options = Options { anchors: Anchors::default(), ..options };
+    Ok((Prepared::new(options.clone())?, options))
 }
 
 /// A person where standard input is a terminal.

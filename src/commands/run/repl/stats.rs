@@ -66,8 +66,13 @@ impl Stats {
 pub(super) fn room(used: usize, ctx: usize, turns: usize) -> String {
     let left = ctx.saturating_sub(used);
     let percent = 100.0 * used as f64 / ctx.max(1) as f64;
-    let exchanges = if turns == 1 { "1 exchange" } else { &format!("{turns} exchanges") };
-    format!("context: {used} of {ctx} tokens used ({percent:.1}%), {left} left; {exchanges}")
+    let turns = exchanges(turns);
+    format!("context: {used} of {ctx} tokens used ({percent:.1}%), {left} left; {turns}")
+}
+
+/// So many messages with their answers.
+pub(super) fn exchanges(turns: usize) -> String {
+    if turns == 1 { "1 exchange".to_owned() } else { format!("{turns} exchanges") }
 }
 
 #[cfg(test)]
