@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -212,24 +212,15 @@ fn a_client_that_closes_its_side_has_left() {
     }
 }
 
+// That one which reads slowly is not dropped is tested where time is counted, in `guard`.
 #[test]
-fn a_client_that_stops_reading_is_dropped_and_one_that_reads_slowly_is_not() {
+fn a_client_that_stops_reading_is_dropped() {
     let times = Times { stall: Duration::from_millis(200), ..times() };
     let server = Server::start(Config { times, ..config() });
     let mut stopped = server.connect();
     stopped.write_all(post(&chat("talks", true)).as_bytes()).unwrap();
     server.scripted.expect_abandoned(1);
     drop(stopped);
-
-    let mut slow = server.connect();
-    slow.write_all(post(&chat("talks", true)).as_bytes()).unwrap();
-    let (until, mut piece) = (Instant::now() + Duration::from_millis(800), vec![0; 1 << 20]);
-    while Instant::now() < until {
-        assert_ne!(slow.read(&mut piece).unwrap(), 0, "dropped");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    drop(slow);
-    server.scripted.expect_abandoned(2);
 }
 
 #[test]
