@@ -9,6 +9,7 @@
 //! engine, on a thread of its own that never waits for a socket. `http` has the sockets and nothing else. What crosses
 //! between them is in this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
 
+pub mod api;
 pub mod schedule;
 
 mod desk;
@@ -16,6 +17,7 @@ mod failure;
 mod log_event;
 mod metrics;
 mod outbox;
+mod print_config;
 mod request;
 mod update;
 
@@ -24,6 +26,7 @@ pub use failure::{Failure, FailureKind};
 pub use log_event::{Continuation, Flags, Log, LogEvent, What};
 pub use metrics::Metrics;
 pub use outbox::{Inbox, OUTBOX_BYTES, Outbox, outbox};
+pub use print_config::{Config, ConfigClient, Served, print_config};
 pub use request::{
     Api, Calls, Choice, Effort, Format, Input, LogitBias, Penalty, Request, Sampling, Thinking,
 };

@@ -1,0 +1,5 @@
+//! `POST /v1/chat/completions` (server.md 7).
+
+pub(super) mod request;
+pub(super) mod response;
+pub(super) mod stream;

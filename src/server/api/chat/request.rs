@@ -1,0 +1,128 @@
+//! Chat requests.
+
+use super::super::content::Contents;
+use super::super::history::{self, Known};
+use super::super::node::{Node, Object};
+use super::super::shape::{Form, Shape};
+use super::super::tools::{self, Function};
+use super::super::{Context, Parsed, format, sampling, settings, system};
+use super::response::ChatForm;
+use crate::chat::{Message, ToolCall};
+use crate::server::{Api, Failure};
+
+/// Reads a request.
+pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parsed, Failure> {
+    let mut contents = Contents::new(context.strict_media);
+    let messages = messages(&request.require("messages")?, &mut contents)?;
+    let functions = functions(request, &mut contents)?;
+    let input = history::input(messages, tools::tools(&functions), true);
+    let mut parsed = settings::request(Api::Chat, request, input, context.vocab)?;
+    parsed.limit = sampling::limit(request, &["max_completion_tokens", "max_tokens"])?;
+    parsed.calls = tools::calls(request, &functions, tools::itself(&functions))?;
+    parsed.format = format::read(request.get("response_format").as_ref())?;
+    parsed.logprobs = logprobs(request)?;
+    let form = ChatForm {
+        include_usage: settings::include_usage(request)?,
+        logprobs: parsed.logprobs.is_some(),
+    };
+    let shape = Shape::new(&parsed, Form::Chat(form));
+    Ok(Parsed { request: parsed, shape, warnings: contents.warnings() })
+}
+
+/// `logprobs` switches them on, `top_logprobs` says how many.
+fn logprobs(request: &Object<'_>) -> Result<Option<u8>, Failure> {
+    let top = request.get("top_logprobs").map(|node| sampling::top_logprobs(&node)).transpose()?;
+    let wanted = request.boolean("logprobs")?.unwrap_or(false);
+    Ok(wanted.then(|| top.unwrap_or(0)))
+}
+
+fn functions(request: &Object<'_>, contents: &mut Contents) -> Result<Vec<Function>, Failure> {
+    let mut functions = Vec::new();
+    for node in request.items("tools")? {
+        let tool = node.object()?;
+        match tool.string("type")?.as_deref() {
+            None | Some("function") => functions.push(Function::read(&tool)?),
+            Some(_) if tool.get("function").is_some() => functions.push(Function::read(&tool)?),
+            Some(kind) => contents.warn(format!("a tool of type `{kind}` is left out")),
+        }
+    }
+    tools::check_count("tools", functions.len())?;
+    if let Some(old) = request.first(&["functions", "function_call"]) {
+        return Err(
+            old.refused("is the old form of `tools` and `tool_choice`, which are supported")
+        );
+    }
+    Ok(functions)
+}
+
+fn messages(node: &Node<'_>, contents: &mut Contents) -> Result<Vec<Message>, Failure> {
+    let nodes = node.items()?;
+    if nodes.is_empty() {
+        return Err(node.refused("must not be empty"));
+    }
+    let mut known = Known::default();
+    let mut messages = Vec::with_capacity(nodes.len());
+    for node in &nodes {
+        let message = message(&node.object()?, contents, &known)?;
+        known.note(&message.tool_calls);
+        messages.push(message);
+    }
+    Ok(messages)
+}
+
+fn message(
+    object: &Object<'_>,
+    contents: &mut Contents,
+    known: &Known,
+) -> Result<Message, Failure> {
+    let role = object.get("role");
+    let name = role.as_ref().map_or_else(|| Ok("user".to_owned()), Node::string)?;
+    let mut text = || contents.text(object.get("content").as_ref());
+    match name.as_str() {
+        "system" | "developer" => Ok(Message::system(system::without_headers(&text()?))),
+        "user" => Ok(Message::user(text()?)),
+        "assistant" => {
+            let thought = object.first(&["reasoning_content", "reasoning"]);
+            let thought = thought.map(|node| node.string()).transpose()?;
+            Ok(history::reply(text()?, thought).with_calls(calls(object)?))
+        }
+        "tool" | "function" => {
+            let id = object.string("tool_call_id")?;
+            if !known.explains(id.as_deref()) {
+                return Err(history::unexplained("messages", id.as_deref()));
+            }
+            Ok(Message::tool(text()?))
+        }
+        other => {
+            let expected =
+                "must be `system`, `developer`, `user`, `assistant`, `tool` or `function`";
+            let path = object.path_of("role");
+            Err(Failure::invalid(&path, format!("`{path}` {expected}, found `{other}`")))
+        }
+    }
+}
+
+fn calls(message: &Object<'_>) -> Result<Vec<ToolCall>, Failure> {
+    let mut calls = Vec::new();
+    for node in message.items("tool_calls")? {
+        let object = node.object()?;
+        let id = object.string("id")?;
+        if let Some(custom) = object.object("custom")? {
+            let input = custom.string("input")?.unwrap_or_default();
+            let arguments = history::input_argument(&input);
+            calls.push(history::call(id, tools::name(&custom)?, arguments));
+        } else {
+            let function = object.require("function")?.object()?;
+            calls.push(function_call(id, &function)?);
+        }
+    }
+    if let Some(old) = message.object("function_call")? {
+        calls.push(function_call(None, &old)?);
+    }
+    Ok(calls)
+}
+
+fn function_call(id: Option<String>, function: &Object<'_>) -> Result<ToolCall, Failure> {
+    let arguments = history::arguments(function.get("arguments").as_ref());
+    Ok(history::call(id, tools::name(function)?, arguments))
+}

@@ -1,0 +1,126 @@
+//! Streamed chat answers.
+//!
+//! ```text
+//!  role ─► reasoning_content … ─► content … ─► (header, arguments …) per call ─► finish_reason ─► [usage] ─► [DONE]
+//!    └── on failure, from anywhere ─► [finish_reason "error", if something was said] ─► error ─► [DONE]
+//! ```
+
+use serde_json::{Map, Value, json};
+
+use super::super::errors;
+use super::super::frame::Frame;
+use super::super::shape::{Reason, Shape};
+use super::super::stamp::Stamp;
+use super::super::{logprobs, usage};
+use super::response::ChatForm;
+use crate::server::{Api, Failure, Logprob, Outcome, Update};
+
+/// The state of one stream.
+#[derive(Debug)]
+pub(crate) struct ChatStream {
+    model: String,
+    form: ChatForm,
+    stamp: Stamp,
+    begun: bool,
+    /// Something of the reply was sent.
+    spoken: bool,
+    calls: usize,
+    /// Probabilities whose text has not come yet.
+    pending: Vec<Logprob>,
+}
+
+impl ChatStream {
+    pub(crate) fn new(shape: &Shape, form: ChatForm, stamp: Stamp) -> Self {
+        let model = shape.model.clone();
+        Self { model, form, stamp, begun: false, spoken: false, calls: 0, pending: Vec::new() }
+    }
+
+    pub(crate) fn update(&mut self, update: &Update) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        if !matches!(update, Update::Waiting(_) | Update::Failed(_)) {
+            self.begin(&mut frames);
+        }
+        match update {
+            Update::Waiting(_) | Update::Begin(_) | Update::CallEnd => {}
+            Update::Reasoning(text) => self.delta(&json!({"reasoning_content": text}), &mut frames),
+            Update::Text(text) => self.delta(&json!({"content": text}), &mut frames),
+            Update::Logprob(logprob) => self.pending.push(logprob.clone()),
+            Update::CallBegin { id, name } => {
+                let function = json!({"name": name, "arguments": ""});
+                let index = self.calls;
+                self.calls += 1;
+                let call =
+                    json!({"index": index, "id": id, "type": "function", "function": function});
+                self.delta(&json!({"tool_calls": [call]}), &mut frames);
+            }
+            Update::CallArguments(text) => {
+                let index = self.calls.saturating_sub(1);
+                let call = json!({"index": index, "function": {"arguments": text}});
+                self.delta(&json!({"tool_calls": [call]}), &mut frames);
+            }
+            Update::End(outcome) => self.end(outcome, &mut frames),
+            Update::Failed(failure) => self.fail(failure, &mut frames),
+        }
+        frames
+    }
+
+    fn begin(&mut self, frames: &mut Vec<Frame>) {
+        if !self.begun {
+            self.begun = true;
+            frames.push(self.chunk(&json!({"role": "assistant", "content": ""}), None, None));
+        }
+    }
+
+    fn delta(&mut self, delta: &Value, frames: &mut Vec<Frame>) {
+        self.spoken = true;
+        let logprobs = self.take_logprobs(delta.get("content").is_some());
+        frames.push(self.chunk(delta, logprobs, None));
+    }
+
+    fn end(&mut self, outcome: &Outcome, frames: &mut Vec<Frame>) {
+        let logprobs = self.take_logprobs(true);
+        frames.push(self.chunk(&json!({}), logprobs, Some(Reason::of(outcome).openai())));
+        if self.form.include_usage {
+            let mut last = self.envelope(json!([]));
+            last.insert("usage".to_owned(), usage::chat(outcome.usage));
+            frames.push(Frame::data(&Value::Object(last)));
+        }
+        frames.push(Frame::done());
+    }
+
+    fn fail(&mut self, failure: &Failure, frames: &mut Vec<Frame>) {
+        if self.spoken {
+            frames.push(self.chunk(&json!({}), None, Some("error")));
+        }
+        let error = json!({"error": errors::openai_error(Some(Api::Chat), failure)});
+        frames.push(Frame::named("error", &error));
+        frames.push(Frame::done());
+    }
+
+    /// The probabilities of a piece of the answer, if there are any.
+    fn take_logprobs(&mut self, of_answer: bool) -> Option<Value> {
+        if !of_answer || self.pending.is_empty() {
+            return None;
+        }
+        Some(logprobs::chat(&std::mem::take(&mut self.pending)))
+    }
+
+    fn chunk(&self, delta: &Value, logprobs: Option<Value>, finish: Option<&str>) -> Frame {
+        let mut choice = json!({"index": 0, "delta": delta});
+        if self.form.logprobs {
+            choice["logprobs"] = logprobs.unwrap_or_default();
+        }
+        choice["finish_reason"] = json!(finish);
+        Frame::data(&Value::Object(self.envelope(json!([choice]))))
+    }
+
+    fn envelope(&self, choices: Value) -> Map<String, Value> {
+        let mut chunk = Map::new();
+        chunk.insert("id".to_owned(), json!(self.stamp.id));
+        chunk.insert("object".to_owned(), json!("chat.completion.chunk"));
+        chunk.insert("created".to_owned(), json!(self.stamp.created));
+        chunk.insert("model".to_owned(), json!(self.model));
+        chunk.insert("choices".to_owned(), choices);
+        chunk
+    }
+}
