@@ -10,6 +10,7 @@
 //! between them is in this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
 
 pub mod api;
+pub mod grammar;
 pub mod schedule;
 
 mod desk;

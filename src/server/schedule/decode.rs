@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::Error;
 use super::floor::Floor;
+use super::format::Form;
 use super::prefill::{Filling, rate};
 use super::reply::{Begins, Next, Setup, Writing};
 use super::slot::{Serving, Work};
@@ -29,6 +30,10 @@ pub(super) struct Active {
     told_syntax: bool,
     /// No call may begin.
     mask: Option<TokenMask>,
+    /// What holds the answer to its format.
+    form: Option<Form>,
+    /// Whether the engine was told of it last.
+    told_form: bool,
     pub(super) started: Instant,
     last_token: Option<Instant>,
     /// When it was told about, and how many tokens it had.
@@ -45,8 +50,8 @@ impl Active {
     /// What the next draw sees besides the logits. Penalties and addends never touch syntax.
     fn rules(&self) -> DrawRules {
         let mut rules = DrawRules::default();
-        if let Some(mask) = &self.mask {
-            rules = rules.allow(mask.clone());
+        if let Some(mask) = both(self.mask.as_ref(), self.form_mask()) {
+            rules = rules.allow(mask);
         }
         let sampling = &self.serving.request.sampling;
         if self.writing.is_syntax() {
@@ -58,6 +63,11 @@ impl Active {
         } else {
             rules.penalise(sampling.penalties, self.writing.seen())
         }
+    }
+
+    /// What the form of the answer allows, where the next token is part of it.
+    fn form_mask(&self) -> Option<&TokenMask> {
+        self.form.as_ref()?.mask(&self.writing)
     }
 
     /// Whether rules change from token to token.
@@ -74,7 +84,9 @@ impl Active {
             self.sampler.set_params(self.params());
             engine.expect_draws(id, self.params());
         }
-        if changed || self.has_moving_rules() {
+        let is_formed = self.form_mask().is_some();
+        let was_formed = std::mem::replace(&mut self.told_form, is_formed);
+        if changed || is_formed || was_formed || self.has_moving_rules() {
             engine.set_rules(id, self.rules())?;
         }
         Ok(())
@@ -138,6 +150,7 @@ fn setup(tokenizer: &Tokenizer, serving: &Serving, recover_calls: bool, room: us
         tools: prepared.tools.clone(),
         opening: prepared.opening.clone(),
         single_call: !request.calls.parallel,
+        formed: prepared.form.is_some(),
         stop: request.stop.clone(),
         room,
     }
@@ -158,10 +171,23 @@ fn mask_of(tokenizer: &Tokenizer, request: &Request) -> Option<TokenMask> {
     })
 }
 
+/// What is in both, where there are both.
+fn both(one: Option<&TokenMask>, other: Option<&TokenMask>) -> Option<TokenMask> {
+    match (one.cloned(), other) {
+        (Some(mut mask), Some(other)) => {
+            mask.intersect(other);
+            Some(mask)
+        }
+        (one, other) => one.or_else(|| other.cloned()),
+    }
+}
+
 /// What the first draw of a reply sees besides the logits.
-pub(super) fn first_rules(tokenizer: &Tokenizer, request: &Request) -> DrawRules {
+pub(super) fn first_rules(tokenizer: &Tokenizer, serving: &Serving) -> DrawRules {
+    let Serving { request, prepared, .. } = serving;
     let rules = DrawRules::default().add_to(request.sampling.bias.iter().copied());
-    match mask_of(tokenizer, request) {
+    let form = prepared.form.as_ref().filter(|_| !prepared.thinking).map(Form::first);
+    match both(mask_of(tokenizer, request).as_ref(), form) {
         Some(mask) => rules.allow(mask),
         None => rules,
     }
@@ -172,7 +198,7 @@ impl Floor {
     pub(super) fn begin_reply(&mut self, index: usize) -> Result<(), Error> {
         let work = std::mem::take(&mut self.slots[index].work);
         let Work::Prefill(filling) = work else { return Ok(()) };
-        let Filling { serving, tokens, reused, started, .. } = *filling;
+        let Filling { mut serving, tokens, reused, started, .. } = *filling;
         let config = &self.common.config;
         let took = started.elapsed();
         let limit = serving.request.limit.unwrap_or(config.default_limit);
@@ -186,6 +212,8 @@ impl Floor {
             unfed: None,
             told_syntax: false,
             mask: mask_of(&self.tokenizer, &serving.request),
+            told_form: serving.prepared.form.is_some(),
+            form: serving.prepared.form.take(),
             started: now,
             last_token: None,
             told: (now, 0),
@@ -277,6 +305,7 @@ impl Floor {
     fn hand_out(&mut self, index: usize) {
         let Work::Decode(active) = &mut self.slots[index].work else { return };
         let Next::Feed(fed) = active.writing.next() else { return };
+        let in_answer = active.writing.is_in_answer();
         let raw = active.serving.prepared.chat.is_none();
         let bytes =
             if raw { self.tokenizer.visible_bytes(fed.id) } else { self.tokenizer.bytes(fed.id) };
@@ -287,6 +316,12 @@ impl Floor {
             active.serving.outbox.send(update);
         }
         active.unfed = Some(fed.id);
+        if let Some(form) = active.form.as_mut().filter(|_| in_answer)
+            && let Err(failure) = form.fed(fed)
+        {
+            self.fail(index, failure);
+            return;
+        }
         let now = Instant::now();
         let counters = self.common.desk.counters();
         match active.last_token.replace(now) {

@@ -42,6 +42,8 @@ pub(super) struct Setup {
     pub(super) opening: Vec<TokenId>,
     /// The reply ends behind its first call.
     pub(super) single_call: bool,
+    /// The answer has a form in which nothing comes first, so that the newlines behind the thought are not drawn.
+    pub(super) formed: bool,
     /// Texts that end the answer.
     pub(super) stop: Vec<String>,
     /// Most tokens.
@@ -118,6 +120,7 @@ pub(super) struct Writing {
     tools: Toolset,
     opening: Vec<TokenId>,
     single_call: bool,
+    formed: bool,
     stop: StopText,
     call: Option<(String, String, CallJson)>,
     queue: VecDeque<Fed>,
@@ -158,6 +161,7 @@ impl Writing {
             tools: tools.unwrap_or_default(),
             opening: setup.opening,
             single_call: setup.single_call,
+            formed: setup.formed,
             stop: StopText::new(stop),
             call: None,
             queue: VecDeque::new(),
@@ -230,7 +234,7 @@ impl Writing {
         self.logprob = logprob;
         if thought && !self.think.is_thinking() {
             let kind = self.think.closed().map(|event| event.kind);
-            if kind == Some(CloseKind::Natural) && !self.opening.is_empty() {
+            if kind == Some(CloseKind::Natural) && (self.formed || !self.opening.is_empty()) {
                 let hidden = |&id| Fed { id, show: Show::Hidden };
                 self.queue.extend(self.pair.iter().map(hidden));
             }

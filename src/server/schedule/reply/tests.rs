@@ -29,6 +29,7 @@ pub(super) fn plain() -> Setup {
         tools: None,
         opening: Vec::new(),
         single_call: false,
+        formed: false,
         stop: Vec::new(),
         room: 1000,
     }
