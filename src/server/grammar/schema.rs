@@ -67,12 +67,14 @@ pub(super) fn read(schema: &Json) -> Result<Checked, String> {
     if bytes > MAX_BYTES {
         return Err(format!("a schema of {bytes} bytes is too large: at most {MAX_BYTES}"));
     }
-    let root: Value = serde_json::from_str(schema.text())
+    let mut root: Value = serde_json::from_str(schema.text())
         .map_err(|error| format!("the schema cannot be read: {error}"))?;
-    let mut root = match root {
+    root = match root {
         Value::Bool(true) => Value::Object(Map::new()),
         Value::Bool(false) => return Err("nothing satisfies the schema `false`".to_owned()),
-        other => other,
+        Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
+            root
+        }
     };
     let mut walk = Walk::new(&root);
     walk.all_schemas()?;
@@ -149,7 +151,8 @@ impl<'a> Walk<'a> {
         let keywords = match schema {
             Value::Bool(_) => return Ok(()),
             Value::Object(keywords) => keywords,
-            other => {
+            Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                let other = schema;
                 let text = Json::parse(&other.to_string()).map_or("a value", |json| json.kind());
                 return Err(format!(
                     "a schema must be an object or a boolean, found {text} at `{path}`"
@@ -197,15 +200,15 @@ impl<'a> Walk<'a> {
                 }
                 self.all(schemas, &here())
             }
-            "items" => match value {
-                Value::Array(schemas) => self.all(schemas, &here()),
-                schema => self.schema(schema, &here()),
+            "items" => match value.as_array() {
+                Some(schemas) => self.all(schemas, &here()),
+                None => self.schema(value, &here()),
             },
             "additionalProperties" | "additionalItems" => self.schema(value, &here()),
             "$ref" => self.reference(value, path),
-            "pattern" if may_be(keywords, "string") => match value {
-                Value::String(text) => pattern(text, path),
-                _ => Err(wrong(keyword, path)),
+            "pattern" if may_be(keywords, "string") => match value.as_str() {
+                Some(text) => pattern(text, path),
+                None => Err(wrong(keyword, path)),
             },
             "format" if may_be(keywords, "string") => match value.as_str() {
                 Some(format) if FORMATS.contains(&format) => Ok(()),
@@ -289,14 +292,17 @@ fn strip(keywords: &mut Map<String, Value>) {
     for (keyword, value) in keywords.iter_mut() {
         let named =
             ["properties", "patternProperties", "$defs", "definitions"].contains(&keyword.as_str());
-        let schemas: Vec<&mut Value> = match value {
-            Value::Object(schemas) if named => schemas.values_mut().collect(),
-            Value::Array(schemas) if !["enum", "required"].contains(&keyword.as_str()) => {
+        let keyword = keyword.as_str();
+        let schemas: Vec<&mut Value> =
+            if ["const", "default", "enum", "examples", "required"].contains(&keyword) {
+                Vec::new()
+            } else if named && let Value::Object(schemas) = value {
+                schemas.values_mut().collect()
+            } else if let Value::Array(schemas) = value {
                 schemas.iter_mut().collect()
-            }
-            schema if !["const", "default", "examples"].contains(&keyword.as_str()) => vec![schema],
-            _ => Vec::new(),
-        };
+            } else {
+                vec![value]
+            };
         for schema in schemas {
             if let Value::Object(keywords) = schema {
                 strip(keywords);

@@ -15,7 +15,7 @@ use crate::tokenizer::{TokenId, Tokenizer};
 
 /// White space between two tokens of JSON: none, a space, or a line break and its indentation. The grammar could allow
 /// any amount of it, but then a model that is at a loss would write nothing else.
-const WHITE_SPACE: &str = r"\x20|\r?\n(?:\x20{0,64}|\t{0,16})";
+const WHITE_SPACE: &str = r"\x20|\r?\n(?:\x20{0,32}|\t{0,8})";
 
 /// Parts of the vocabulary whose masks are kept ready: most of what a string of JSON may hold, and white space.
 const SLICES: [&str; 3] =

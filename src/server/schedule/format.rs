@@ -40,9 +40,8 @@ impl Forms {
         }
         let grammar = self.0.get_or_init(|| Grammar::new(tokenizer).map(Arc::new)).clone()?;
         let field = field_of(request.api);
-        let about = |failure: Failure| match failure.kind {
-            FailureKind::Invalid => failure.about(field),
-            _ => failure,
+        let about = |failure: Failure| {
+            if failure.kind == FailureKind::Invalid { failure.about(field) } else { failure }
         };
         let Some(mut constraint) = grammar.constraint(&request.format).map_err(about)? else {
             return Ok(None);

@@ -24,7 +24,7 @@ fn ask(format: Format, seed: u64, thought: Option<usize>) -> Request {
     let thinking = Thinking { on: Some(thought.is_some()), budget: thought, ..Thinking::default() };
     Request {
         sampling: Sampling { temperature: Some(1.0), seed: Some(seed), ..Sampling::default() },
-        limit: Some(400),
+        limit: Some(800),
         format,
         thinking,
         ..chat(&[Message::user("Where did the fox meet the bear?")])
