@@ -140,9 +140,9 @@ impl Desk {
     /// [`FailureKind::ContextLength`], and whatever is wrong with the conversation.
     pub fn submit(&self, id: String, request: Request) -> Result<Inbox, Failure> {
         let office = self.office()?;
-        let most = office.as_ref().map_or(usize::MAX, |office| office.most_waiting());
+        let most = office.as_ref().map_or(usize::MAX, |office| self.most_waiting(office));
         let place = Place::take(&self.queued, most).ok_or_else(|| {
-            let text = format!("{most} requests are waiting already; try again later");
+            let text = "too many requests are waiting already; try again later";
             Failure::new(FailureKind::QueueFull, text)
         })?;
         let prepared = office.map(|office| office.prepare(&request)).transpose()?.map(Box::new);
@@ -242,6 +242,14 @@ impl Desk {
             State::Loading => Err(loading()),
             State::Stopping => Err(stopping()),
         }
+    }
+
+    /// How many requests may have no session yet: those that may wait, and one on its way to each session that is free.
+    fn most_waiting(&self, office: &Office) -> usize {
+        let slots = &self.board().status.slots;
+        let free = slots.iter().filter(|slot| slot.state == "idle").count();
+        let (sessions, waiting) = office.limits();
+        waiting.saturating_add(if slots.is_empty() { sessions } else { free })
     }
 
     fn open_office(&self) -> Result<Arc<Office>, Failure> {

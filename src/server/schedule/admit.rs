@@ -92,7 +92,7 @@ impl Floor {
     fn plan(&self, index: usize, prepared: &Prepared) -> Result<Plan, engine::Error> {
         let slot = &self.slots[index];
         let prompt = &prepared.prompt;
-        let by_text = prepared.chat.is_some();
+        let by_text = prompt.is_text();
         let target = Target { by_text, ..Target::tokens(&prompt.ids) };
         let told = self.engine.foresee(slot.session, target)?;
         let mut best = Plan {
@@ -153,8 +153,7 @@ impl Floor {
         }
         // Looked up first: the save below must not delete what is about to be loaded.
         let prompt = &serving.prepared.prompt;
-        let can_load = serving.prepared.chat.is_some();
-        let hit = if can_load {
+        let hit = if prompt.is_text() {
             self.common.saved.lookup(&prompt.text(), plan.report.reused)
         } else {
             None

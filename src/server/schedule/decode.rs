@@ -47,17 +47,19 @@ impl Active {
         if self.writing.is_syntax() { SamplerParams { temperature: 0.0, ..params } } else { params }
     }
 
-    /// What the next draw sees besides the logits. Penalties and addends never touch syntax.
-    fn rules(&self) -> DrawRules {
-        let mut rules = DrawRules::default();
+    /// What the next draw sees besides the logits. Penalties and addends never touch syntax, of which only what is
+    /// legal can be drawn.
+    fn rules(&self, tokenizer: &Tokenizer) -> DrawRules {
+        let rules = DrawRules::default();
+        if self.writing.is_syntax() {
+            let legal = self.writing.legal(tokenizer);
+            return legal.map_or(rules.clone(), |mask| rules.allow(mask));
+        }
+        let sampling = &self.serving.request.sampling;
+        let mut rules = rules.add_to(sampling.bias.iter().copied());
         if let Some(mask) = both(self.mask.as_ref(), self.form_mask()) {
             rules = rules.allow(mask);
         }
-        let sampling = &self.serving.request.sampling;
-        if self.writing.is_syntax() {
-            return rules;
-        }
-        rules = rules.add_to(sampling.bias.iter().copied());
         if sampling.penalties == Penalties::default() {
             rules
         } else {
@@ -72,7 +74,7 @@ impl Active {
 
     /// Whether rules change from token to token.
     fn has_moving_rules(&self) -> bool {
-        self.serving.request.sampling.penalties != Penalties::default()
+        self.writing.is_syntax() || self.serving.request.sampling.penalties != Penalties::default()
     }
 
     /// Tells the engine how the next token is drawn, where that has changed.
@@ -87,7 +89,8 @@ impl Active {
         let is_formed = self.form_mask().is_some();
         let was_formed = std::mem::replace(&mut self.told_form, is_formed);
         if changed || is_formed || was_formed || self.has_moving_rules() {
-            engine.set_rules(id, self.rules())?;
+            let rules = self.rules(engine.tokenizer());
+            engine.set_rules(id, rules)?;
         }
         Ok(())
     }

@@ -26,6 +26,7 @@ mod prepare;
 mod remember;
 mod reply;
 mod stop_text;
+mod syntax;
 
 mod admit;
 mod decode;

@@ -121,6 +121,11 @@ impl Rendered {
         kv::Prompt { bytes: &self.bytes, markers: &self.markers, replayed: &self.replays }
     }
 
+    /// Whether other tokens of the same text are as good.
+    pub(super) fn is_text(&self) -> bool {
+        self.segments.is_some()
+    }
+
     /// Tokens of what stands behind the first `bytes`. `None` where they cannot be told.
     pub(super) fn rest(&self, tokenizer: &Tokenizer, bytes: usize) -> Option<Vec<TokenId>> {
         let segments = self.segments.as_ref()?.token_segments();
@@ -145,9 +150,9 @@ impl Office {
         &self.tokenizer
     }
 
-    /// How many requests may wait.
-    pub fn most_waiting(&self) -> usize {
-        self.config.max_queue
+    /// How many sessions there are, and how many requests may wait for them.
+    pub fn limits(&self) -> (usize, usize) {
+        (self.config.sessions, self.config.max_queue)
     }
 
     /// Tokens of a request's prompt, whether or not it fits.

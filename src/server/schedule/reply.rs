@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, VecDeque};
 use super::call_json::CallJson;
 use super::replay::new_call_id;
 use super::stop_text::{Passed, StopText};
+use super::syntax::Tags;
 use crate::chat::{
     Budget, CloseEvent, CloseKind, End, ErrorKind, Event, Fed, ParsedCall, Phase, RawBlock, Reader,
     ReaderOptions, Repair, Sampled, Show, Source, Step, ThinkController, ThinkOptions, ThinkTokens,
     Toolset,
 };
 use crate::server::{Api, Call, Finish, Logprob, Outcome, Update};
-use crate::tokenizer::{Special, StreamDecoder, TokenId};
+use crate::tokenizer::{Special, StreamDecoder, TokenId, TokenMask, Tokenizer};
 
 /// What a reply starts with.
 #[derive(Debug, Clone)]
@@ -122,6 +123,7 @@ pub(super) struct Writing {
     single_call: bool,
     formed: bool,
     stop: StopText,
+    tags: Tags,
     call: Option<(String, String, CallJson)>,
     queue: VecDeque<Fed>,
     room: usize,
@@ -163,6 +165,7 @@ impl Writing {
             single_call: setup.single_call,
             formed: setup.formed,
             stop: StopText::new(stop),
+            tags: Tags::default(),
             call: None,
             queue: VecDeque::new(),
             room,
@@ -196,6 +199,11 @@ impl Writing {
     /// Whether the next token is syntax: its best spelling is wanted, whatever the request says.
     pub(super) fn is_syntax(&self) -> bool {
         self.phase() == Phase::Structural
+    }
+
+    /// The tokens that can continue the tags of the open call; `None` where anything may follow.
+    pub(super) fn legal(&self, tokenizer: &Tokenizer) -> Option<TokenMask> {
+        if self.is_syntax() { self.tags.legal(tokenizer, &self.tools) } else { None }
     }
 
     /// Whether a call is open, or may be.
@@ -274,6 +282,11 @@ impl Writing {
             }
             Reading::Chat(reader) => {
                 let events = reader.token(fed.id, bytes);
+                if fed.id == self.special.tool_call {
+                    self.tags.begin();
+                } else {
+                    self.tags.write(bytes);
+                }
                 let done = reader.is_done();
                 self.events(events, None);
                 if done {
@@ -380,9 +393,15 @@ impl Writing {
                 }
                 Event::Text(text) => self.text(&text),
                 Event::CallStart(name) => self.begin_call(name),
-                Event::ParamStart(name) => self.arguments(|call, tools| call.begin(&name, tools)),
+                Event::ParamStart(name) => {
+                    self.tags.parameter(&name);
+                    self.arguments(|call, tools| call.begin(&name, tools));
+                }
                 Event::ParamBytes(text) => self.arguments(|call, _| call.text(&text)),
-                Event::ParamEnd { value, .. } => self.arguments(|call, _| call.end(&value)),
+                Event::ParamEnd { value, .. } => {
+                    self.tags.value();
+                    self.arguments(|call, _| call.end(&value));
+                }
                 Event::CallEnd => self.end_call(),
                 Event::Error { kind, raw } => self.no_call(kind, &raw, end),
             }
@@ -399,6 +418,7 @@ impl Writing {
         if self.over.is_some() {
             return;
         }
+        self.tags.function(&name);
         let id = new_call_id(self.api);
         self.call = Some((id.clone(), name.clone(), CallJson::new(&name)));
         self.updates.push(Update::CallBegin { id, name });
@@ -415,6 +435,7 @@ impl Writing {
 
     fn end_call(&mut self) {
         let Some((id, name, mut call)) = self.call.take() else { return };
+        self.tags.close();
         let (last, arguments) = call.finish();
         self.updates.push(Update::CallArguments(last));
         self.updates.push(Update::CallEnd);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
 use q36::chat::Message;
 use q36::server::schedule::Config;
 use q36::server::{FailureKind, Request};
@@ -72,17 +73,21 @@ fn who_leaves_during_the_reply_frees_the_session() {
 }
 
 #[test]
-fn a_client_that_does_not_read_pauses_and_then_goes() {
-    let config = Config { client_stall: Duration::from_millis(50), ..Config::default() };
-    let control = Control::default();
-    let server = Server::start(config, scripted(2048, REPLIES, &control));
-    // Many small updates fill the way to the client: the alternatives of each token are the largest.
-    let request = Request { logprobs: Some(20), limit: Some(1500), ..ask("count") };
-    let silent = server.submit("silent", request);
-    server.wait_until(|server| server.finish("silent").is_some());
-    // The reply is far too short to fill a mebibyte: it simply waits to be read.
-    assert_eq!(server.finish("silent"), Some("stop"));
-    assert!(hear(silent).unwrap().outcome.text.starts_with("one two"));
+fn a_client_that_does_not_read_pauses_and_then_goes_and_nobody_waits_for_it() {
+    let words: &'static str = Box::leak("word ".repeat(1500).into_boxed_str());
+    let replies: Replies = Box::leak(Box::new([("long", words), REPLIES[0], REPLIES[1]]));
+    let patience = Duration::from_millis(300);
+    let config = Config { client_stall: patience, sessions: 2, ..Config::default() };
+    let server = Server::start(config, scripted(2048, replies, &Control::default()));
+    // With the alternatives of each token a mebibyte is soon full.
+    let request = || Request { logprobs: Some(20), limit: None, ..ask("long") };
+    let silent = server.submit("silent", request());
+    server.wait_until(|server| server.desk.status().slots[0].state == "paused");
+    assert_eq!(server.ask("other", ask("first")).outcome.text, "This is the first.");
+    server.wait_until(|server| server.finish("silent") == Some("cancelled"));
+    drop(silent);
+    let heard = server.ask("reads", request());
+    assert!(heard.outcome.usage.output_tokens > 1400, "{:?}", heard.outcome.usage);
 }
 
 #[test]
@@ -99,4 +104,38 @@ fn a_server_that_stops_answers_everybody() {
         assert_eq!(hear(inbox).unwrap_err().kind, FailureKind::Stopping);
     }
     server.stop().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_whatever_order_clients_come_and_go_those_who_stay_are_answered(
+        clients in prop::collection::vec((0usize..2, 0usize..40, any::<bool>()), 1..10),
+    ) {
+        let control = Control::default();
+        let config = Config { sessions: 2, ..Config::default() };
+        let server = Server::start(config, scripted(2048, REPLIES, &control));
+        let mut staying = Vec::new();
+        for (number, (which, steps, leaves)) in clients.into_iter().enumerate() {
+            let (question, reply) = REPLIES[which];
+            let inbox = server.submit(&format!("{number}"), ask(question));
+            control.allow_steps(steps % 5);
+            control.allow_slices(steps);
+            if leaves {
+                drop(inbox);
+            } else {
+                staying.push((reply, inbox));
+            }
+        }
+        control.release();
+        for (reply, inbox) in staying {
+            prop_assert_eq!(hear(inbox).unwrap().outcome.text, reply);
+        }
+        server.wait_until(|server| {
+            let status = server.desk.status();
+            status.queued == 0 && status.slots.iter().all(|slot| slot.state == "idle")
+        });
+        server.stop().unwrap();
+    }
 }

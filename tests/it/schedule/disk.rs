@@ -5,9 +5,9 @@ use std::path::Path;
 use q36::chat::Message;
 use q36::kv::{self, Limits};
 use q36::server::schedule::Config;
-use q36::server::{Finish, Request, Thinking};
+use q36::server::{Choice, Finish, Request, Thinking};
 
-use super::harness::{Server, blunt, chat, demo};
+use super::harness::{Server, blunt, chat, demo, with_tool};
 use crate::support::temp_dir;
 
 fn config(dir: &Path, sessions: usize) -> Config {
@@ -101,4 +101,46 @@ fn a_damaged_file_costs_the_prompt_and_nothing_else() {
     let again = server.ask("2", request());
     assert_eq!(again.outcome.text, first.outcome.text);
     assert_eq!(again.outcome.usage.cached_tokens, 0);
+}
+
+/// A call of the demo model: what the tags may be is prescribed, and its value is ended by force.
+fn call(server: &Server) -> Request {
+    let mut request = with_tool(blunt(&long("Call the function.")));
+    request.calls.choice = Choice::Function("f".into());
+    request.calls.parallel = false;
+    let end = server.desk.tokenize("</parameter>").unwrap()[0];
+    request.sampling.bias = vec![(end, 1000.0)];
+    request
+}
+
+#[test]
+fn a_tool_loop_goes_on_after_a_restart_with_the_very_text_of_its_calls() {
+    let dir = temp_dir();
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let first = server.ask("1", call(&server));
+    assert_eq!(first.outcome.finish, Finish::Calls, "{:?}", first.outcome);
+    server.stop().unwrap();
+    let next =
+        [long("Call the function."), vec![first.message(false), Message::tool("done")]].concat();
+    let server = Server::start(config(dir.path(), 1), demo(1, 0));
+    let result = server.ask("2", with_tool(short(blunt(&next))));
+    assert_eq!(server.continuation("2").source, "disk-text");
+    assert!(result.evaluated() < 30, "{:?}", result.outcome.usage);
+    assert!(result.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
+}
+
+#[test]
+fn long_prompts_and_replies_are_saved_on_their_way() {
+    let dir = temp_dir();
+    let mut config = config(dir.path(), 1);
+    let disk = config.disk.as_mut().unwrap();
+    disk.limits =
+        Limits { continued_tokens: 50, align_tokens: 0, cold_max_tokens: 0, ..disk.limits };
+    let server = Server::start(config, demo(1, 0));
+    let request = Request { limit: Some(120), ..blunt(&long("Tell me about the fox.")) };
+    let heard = server.ask("1", request);
+    let tokens = heard.outcome.usage.prompt_tokens + heard.outcome.usage.output_tokens - 1;
+    // One file at every multiple, of the prompt and of the reply.
+    let expected = format!("q36_disk_files {}", tokens / 50);
+    server.wait_until(|server| server.desk.metrics().lines().any(|line| line == expected));
 }

@@ -173,6 +173,22 @@ fn those_who_wait_hear_their_place() {
 }
 
 #[test]
+fn without_a_queue_free_sessions_are_served_and_nobody_waits() {
+    let control = Control::default();
+    let config = Config { max_queue: 0, ..Config::default() };
+    let server = Server::start(config, scripted(2048, REPLIES, &control));
+    control.allow_steps(0);
+    let first = server.submit("1", ask("first"));
+    server.wait_until(|server| server.desk.status().slots[0].state == "decode");
+    let refused = server.desk.submit("2".into(), ask("second")).unwrap_err();
+    assert_eq!(refused.kind, FailureKind::QueueFull);
+    control.release();
+    hear(first).unwrap();
+    server.wait_until(|server| server.desk.status().slots[0].state == "idle");
+    assert_eq!(server.ask("3", ask("third")).outcome.text, "This is the third.");
+}
+
+#[test]
 fn a_conversation_finds_its_session_and_a_new_one_an_empty_one() {
     let server = server(2, &Control::default());
     let question = vec![Message::user("first")];
@@ -181,9 +197,9 @@ fn a_conversation_finds_its_session_and_a_new_one_an_empty_one() {
     let next = [question, vec![first.message(false), Message::user("third")]].concat();
     let heard = server.ask("3", blunt(&next));
     assert!(heard.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
+    // The client is answered first, and what is remembered is told after that.
+    server.wait_until(|server| server.desk.status().slots.iter().all(|s| s.binding == "thinking"));
     let status = server.desk.status();
-    let bindings: Vec<_> = status.slots.iter().map(|slot| slot.binding).collect();
-    assert_eq!(bindings, ["thinking", "thinking"]);
     assert!(status.slots[0].tokens > status.slots[1].tokens);
     // Nothing of it is known: the session that was used longest ago gives way.
     server.ask("4", chat(&[Message::user("count")]));
