@@ -63,14 +63,11 @@ fn wander(mut constraint: Constraint, rng: &mut Rng, wild: usize) -> Vec<u8> {
             return text;
         }
         let closing = CLOSING.iter().map(|&b| byte(b)).find(|&id| mask.contains(id));
-        let id = match closing.filter(|_| step >= wild) {
-            Some(id) => id,
-            None => {
-                let mut allowed = ids(&mask);
-                allowed.retain(|&id| id != end);
-                *one_of(&allowed, rng)
-            }
-        };
+        let id = closing.filter(|_| step >= wild).unwrap_or_else(|| {
+            let mut allowed = ids(&mask);
+            allowed.retain(|&id| id != end);
+            *one_of(&allowed, rng)
+        });
         assert!(!published().kind(id).is_added(), "a marker has no bytes");
         text.extend(published().bytes(id));
         constraint.accept(id).unwrap();

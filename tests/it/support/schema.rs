@@ -14,9 +14,9 @@ fn holds(root: &Value, schema: &Value, (keyword, rule): (&str, &Value), value: &
     let number = |v: &Value| v.as_f64().unwrap();
     let count = |n: usize| n as f64;
     match (keyword, value) {
-        ("type", _) => match rule {
-            Value::Array(names) => names.iter().any(|name| is(name, value)),
-            name => is(name, value),
+        ("type", _) => match rule.as_array() {
+            Some(names) => names.iter().any(|name| is(name, value)),
+            None => is(rule, value),
         },
         ("enum", _) => rule.as_array().unwrap().contains(value),
         ("const", _) => rule == value,
