@@ -3,6 +3,7 @@
 
 mod schema;
 mod texts;
+mod values;
 
 use std::sync::LazyLock;
 

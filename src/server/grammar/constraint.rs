@@ -59,6 +59,11 @@ impl Constraint {
         self.matcher.is_stopped() || self.matcher.is_accepting().unwrap_or(false)
     }
 
+    /// Whether nothing but the end may follow.
+    pub fn is_over(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+
     /// A grammar that gave up says that the text may end, which would be wrong.
     fn check(&self) -> Result<(), Failure> {
         let reason = self.matcher.stop_reason();

@@ -10,9 +10,11 @@
 //! text; the end of a turn may be drawn exactly where the text may end. What a schema says and `llguidance` cannot hold
 //! a text to is refused with its name: nothing is left out silently. Nothing here knows engines, sessions or thoughts.
 
+mod call;
 mod constraint;
 mod schema;
 mod vocabulary;
 
+pub use call::ValueForms;
 pub use constraint::Constraint;
 pub use vocabulary::Grammar;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokRxInfo, TokTrie};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::{Value, json};
@@ -20,6 +20,9 @@ const WHITE_SPACE: &str = r"\x20|\r?\n(?:\x20{0,32}|\t{0,8})";
 /// Parts of the vocabulary whose masks are kept ready: most of what a string of JSON may hold, and white space.
 const SLICES: [&str; 3] =
     [r"[\x20\x0A\x0D\x09]+", r#"[^"\\\x00-\x1F\x7F]{1,30}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+
+/// What closes the value of a parameter.
+const VALUE_END: &str = "\n</parameter>";
 
 /// The stack that grammars are built on; only what is used of it is ever there.
 const STACK_BYTES: usize = 64 << 20;
@@ -87,14 +90,33 @@ impl Grammar {
 
     /// A constraint by a schema that was checked: an object.
     fn json(&self, mut schema: Value) -> Result<Constraint, String> {
-        let options = JsonCompileOptions {
-            whitespace_pattern: Some(WHITE_SPACE.to_owned()),
-            // Half of a surrogate pair is no text: only whole ones may be escaped.
-            json_allow_general_unicode_escapes: true,
-            ..JsonCompileOptions::default()
-        };
-        options.apply_to(&mut schema);
+        json_options().apply_to(&mut schema);
         self.build(TopLevelGrammar::from_json_schema(schema), self.end)
+    }
+
+    /// The value of a parameter that is written as JSON, between the line breaks around it, by a schema of any kind.
+    pub(super) fn json_value(&self, schema: &Json) -> Result<Constraint, String> {
+        let checked = schema::read(schema)?;
+        let one_of = checked.one_of;
+        let mut schema = checked.schema;
+        json_options().apply_to(&mut schema);
+        let around = format!("start: \"\\n\" @value {}", quoted(VALUE_END));
+        let mut grammar = TopLevelGrammar::from_lark(around);
+        let mut value = GrammarWithLexer::from_json_schema(schema);
+        value.name = Some("value".to_owned());
+        grammar.grammars.push(value);
+        self.build(grammar, self.end).map_err(|error| schema::explain(&error, one_of.as_deref()))
+    }
+
+    /// The value of a parameter that is one of these texts, between the line breaks around it.
+    pub(super) fn texts(&self, texts: &[String]) -> Result<Constraint, String> {
+        let whole: Vec<String> =
+            texts.iter().map(|text| quoted(&format!("\n{text}{VALUE_END}"))).collect();
+        if whole.is_empty() {
+            return Err("nothing is among its values".to_owned());
+        }
+        let grammar = format!("start: VALUE\nVALUE: {}", whole.join(" | "));
+        self.build(TopLevelGrammar::from_lark(grammar), self.end)
     }
 
     /// A constraint by any grammar, at whose end `end` may be drawn.
@@ -105,6 +127,21 @@ impl Grammar {
         });
         Ok(Constraint::new(made?, self.rows, (self.end, end)))
     }
+}
+
+/// How JSON is written.
+fn json_options() -> JsonCompileOptions {
+    JsonCompileOptions {
+        whitespace_pattern: Some(WHITE_SPACE.to_owned()),
+        // Half of a surrogate pair is no text: only whole ones may be escaped.
+        json_allow_general_unicode_escapes: true,
+        ..JsonCompileOptions::default()
+    }
+}
+
+/// A text as a literal of the grammar language, which is that of JSON.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
 }
 
 impl std::fmt::Debug for Grammar {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Error;
 use super::floor::Floor;
-use super::format::Form;
+use super::format::{Form, Values};
 use super::prefill::{Filling, rate};
 use super::reply::{Begins, Next, Setup, Writing};
 use super::slot::{Serving, Work};
@@ -32,7 +32,9 @@ pub(super) struct Active {
     mask: Option<TokenMask>,
     /// What holds the answer to its format.
     form: Option<Form>,
-    /// Whether the engine was told of it last.
+    /// What holds the values of calls to their schemas.
+    values: Option<Values>,
+    /// Whether the engine was told of either last.
     told_form: bool,
     pub(super) started: Instant,
     last_token: Option<Instant>,
@@ -52,7 +54,8 @@ impl Active {
     fn rules(&self, tokenizer: &Tokenizer) -> DrawRules {
         let rules = DrawRules::default();
         if self.writing.is_syntax() {
-            let legal = self.writing.legal(tokenizer);
+            let value = self.values.as_ref().and_then(Values::mask).cloned();
+            let legal = value.or_else(|| self.writing.legal(tokenizer));
             return legal.map_or(rules.clone(), |mask| rules.allow(mask));
         }
         let sampling = &self.serving.request.sampling;
@@ -67,9 +70,10 @@ impl Active {
         }
     }
 
-    /// What the form of the answer allows, where the next token is part of it.
+    /// What the form of the answer, or of the value of a call, allows, where the next token is part of it.
     fn form_mask(&self) -> Option<&TokenMask> {
-        self.form.as_ref()?.mask(&self.writing)
+        let value = self.values.as_ref().and_then(Values::mask);
+        value.or_else(|| self.form.as_ref()?.mask(&self.writing))
     }
 
     /// Whether rules change from token to token.
@@ -153,6 +157,7 @@ fn setup(tokenizer: &Tokenizer, serving: &Serving, recover_calls: bool, room: us
         tools: prepared.tools.clone(),
         opening: prepared.opening.clone(),
         single_call: !request.calls.parallel,
+        strict: request.calls.strict.clone(),
         formed: prepared.form.is_some(),
         stop: request.stop.clone(),
         room,
@@ -217,6 +222,7 @@ impl Floor {
             mask: mask_of(&self.tokenizer, &serving.request),
             told_form: serving.prepared.form.is_some(),
             form: serving.prepared.form.take(),
+            values: serving.prepared.values.take(),
             started: now,
             last_token: None,
             told: (now, 0),
@@ -319,9 +325,15 @@ impl Floor {
             active.serving.outbox.send(update);
         }
         active.unfed = Some(fed.id);
-        if let Some(form) = active.form.as_mut().filter(|_| in_answer)
-            && let Err(failure) = form.fed(fed)
-        {
+        let form = active.form.as_mut().filter(|_| in_answer);
+        let held = form.map_or(Ok(()), |form| form.fed(fed)).and_then(|()| {
+            let open = active.writing.open_value();
+            active
+                .values
+                .as_mut()
+                .map_or(Ok(()), |values| values.fed(&self.tokenizer, fed.id, open))
+        });
+        if let Err(failure) = held {
             self.fail(index, failure);
             return;
         }

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use super::reply::Writing;
 use crate::chat::{Fed, Show};
-use crate::server::grammar::{Constraint, Grammar};
-use crate::server::{Api, Failure, FailureKind, Input, Request};
+use crate::server::grammar::{Constraint, Grammar, ValueForms};
+use crate::server::{Api, Choice, Failure, FailureKind, Format, Input, Request};
 use crate::tokenizer::{TokenId, TokenMask, Tokenizer};
 
 /// The field of a request that says what its answer must be.
@@ -35,10 +35,10 @@ impl Forms {
         tokenizer: &Tokenizer,
         request: &Request,
     ) -> Result<Option<Form>, Failure> {
-        if request.format == crate::server::Format::Text {
+        if request.format == Format::Text {
             return Ok(None);
         }
-        let grammar = self.0.get_or_init(|| Grammar::new(tokenizer).map(Arc::new)).clone()?;
+        let grammar = self.grammar(tokenizer)?;
         let field = field_of(request.api);
         let about = |failure: Failure| {
             if failure.kind == FailureKind::Invalid { failure.about(field) } else { failure }
@@ -58,6 +58,31 @@ impl Forms {
         let mut form = Form { constraint, call, may_call, called: false, mask: TokenMask::none(0) };
         form.mask = form.allowed()?;
         Ok(Some(form))
+    }
+
+    /// What holds the calls of a reply to the schemas of strict functions, if there are any.
+    ///
+    /// # Errors
+    /// What of a schema cannot be enforced.
+    pub(super) fn values(
+        &self,
+        tokenizer: &Tokenizer,
+        request: &Request,
+    ) -> Result<Option<Values>, Failure> {
+        let strict = &request.calls.strict;
+        let Input::Chat { conversation, .. } = &request.input else { return Ok(None) };
+        if strict.is_empty()
+            || conversation.tools.is_empty()
+            || request.calls.choice == Choice::None
+        {
+            return Ok(None);
+        }
+        let forms = self.grammar(tokenizer)?.values(&conversation.tools, strict)?;
+        Ok(Some(Values { forms, open: None, mask: None }))
+    }
+
+    fn grammar(&self, tokenizer: &Tokenizer) -> Result<Arc<Grammar>, Failure> {
+        self.0.get_or_init(|| Grammar::new(tokenizer).map(Arc::new)).clone()
     }
 }
 
@@ -119,5 +144,67 @@ impl Form {
             mask.insert(self.call);
         }
         Ok(mask)
+    }
+}
+
+/// The values of calls on their way.
+#[derive(Debug)]
+pub(super) struct Values {
+    forms: ValueForms,
+    /// The value that is being written: which of its function's it is, and what holds it.
+    open: Option<(usize, Option<Constraint>)>,
+    /// What may be drawn next, as long as that is part of a value that is held to something.
+    mask: Option<TokenMask>,
+}
+
+impl Values {
+    /// What the next draw may give; `None` where this says nothing.
+    pub(super) fn mask(&self) -> Option<&TokenMask> {
+        self.mask.as_ref()
+    }
+
+    /// A token was handed out; `value` is the value that is open now, with its function, its name and its number.
+    ///
+    /// # Errors
+    /// When a value cannot be held to its schema any further.
+    pub(super) fn fed(
+        &mut self,
+        tokenizer: &Tokenizer,
+        id: TokenId,
+        value: Option<(&str, &str, usize)>,
+    ) -> Result<(), Failure> {
+        let Some((function, param, number)) = value else {
+            (self.open, self.mask) = (None, None);
+            return Ok(());
+        };
+        match &mut self.open {
+            Some((open, constraint)) if *open == number => {
+                if let Some(constraint) = constraint {
+                    constraint.accept(id)?;
+                }
+            }
+            _ => self.open = Some((number, self.begin(tokenizer, id, (function, param)))),
+        }
+        // Behind the closing tag, what follows is no longer the value's matter.
+        let constraint = self.open.as_mut().map(|(_, constraint)| constraint);
+        let Some(constraint) = constraint else { return Ok(()) };
+        if constraint.as_ref().is_some_and(Constraint::is_over) {
+            *constraint = None;
+        }
+        self.mask = constraint.as_mut().map(Constraint::mask).transpose()?;
+        Ok(())
+    }
+
+    /// What holds a value that was opened by a token which may reach into it.
+    fn begin(
+        &self,
+        tokenizer: &Tokenizer,
+        id: TokenId,
+        (function, param): (&str, &str),
+    ) -> Option<Constraint> {
+        let mut constraint = self.forms.get(&(function.to_owned(), param.to_owned()))?.clone();
+        let bytes = tokenizer.bytes(id);
+        let tag = bytes.iter().rposition(|byte| *byte == b'>').map_or(bytes.len(), |at| at + 1);
+        constraint.accept_all(&tokenizer.encode_text(&bytes[tag..])).then_some(constraint)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Config;
 use super::bindings::{CallIds, TURN_END};
-use super::format::{Form, Forms};
+use super::format::{Form, Forms, Values};
 use super::replay::{Memory, Replayed};
 use crate::chat::{self, Budget, Conversation, RenderOptions, Role, ThinkMode, Toolset, render};
 use crate::engine::sample::SamplerParams;
@@ -50,6 +50,8 @@ pub struct Prepared {
     pub(super) opening: Vec<TokenId>,
     /// What holds the answer to its format.
     pub(super) form: Option<Form>,
+    /// What holds the values of calls to their schemas.
+    pub(super) values: Option<Values>,
     pub(super) params: SamplerParams,
     pub(super) seed: u64,
     pub(super) replayed: Replayed,
@@ -192,6 +194,7 @@ impl Office {
             budget: thought.budget,
             opening,
             form,
+            values: self.forms.values(&self.tokenizer, request)?,
             params: request.sampling.params(self.config.sampling),
             seed: request.sampling.seed.unwrap_or_else(random_seed),
             replayed,

@@ -8,7 +8,7 @@
 //! No engine, no clock: whoever drives it samples when it asks, feeds what it says, and passes on what it reports. A
 //! token is reported when it is handed out, before it is evaluated; the last one never is.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::call_json::CallJson;
 use super::replay::new_call_id;
@@ -45,6 +45,8 @@ pub(super) struct Setup {
     pub(super) single_call: bool,
     /// The answer has a form in which nothing comes first, so that the newlines behind the thought are not drawn.
     pub(super) formed: bool,
+    /// Functions that must be given everything that they require.
+    pub(super) strict: BTreeSet<String>,
     /// Texts that end the answer.
     pub(super) stop: Vec<String>,
     /// Most tokens.
@@ -165,7 +167,7 @@ impl Writing {
             single_call: setup.single_call,
             formed: setup.formed,
             stop: StopText::new(stop),
-            tags: Tags::default(),
+            tags: Tags::new(setup.strict),
             call: None,
             queue: VecDeque::new(),
             room,
@@ -204,6 +206,11 @@ impl Writing {
     /// The tokens that can continue the tags of the open call; `None` where anything may follow.
     pub(super) fn legal(&self, tokenizer: &Tokenizer) -> Option<TokenMask> {
         if self.is_syntax() { self.tags.legal(tokenizer, &self.tools) } else { None }
+    }
+
+    /// The value of a parameter that is being written: its function, its name, and which one of the function's it is.
+    pub(super) fn open_value(&self) -> Option<(&str, &str, usize)> {
+        self.tags.open_value()
     }
 
     /// Whether a call is open, or may be.

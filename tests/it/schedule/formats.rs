@@ -1,8 +1,8 @@
 //! Answers in a form, on the demo model: what it writes at temperature 1 is nonsense, but always in form.
 
-use q36::chat::{Json, Message};
+use q36::chat::{Json, Message, Tool};
 use q36::server::schedule::Config;
-use q36::server::{FailureKind, Finish, Format, Outcome, Request, Sampling, Thinking};
+use q36::server::{Choice, FailureKind, Finish, Format, Outcome, Request, Sampling, Thinking};
 use serde_json::Value;
 
 use super::harness::{Server, chat, demo, hear, with_tool};
@@ -56,7 +56,8 @@ fn every_object_that_ends_is_one_and_what_is_cut_says_so() {
     let mut ended = 0;
     for seed in 1..=8 {
         let thought = (seed % 2 == 0).then_some(5);
-        let heard = server.ask("x", ask(Format::JsonObject, seed, thought));
+        let request = Request { limit: Some(120), ..ask(Format::JsonObject, seed, thought) };
+        let heard = server.ask("x", request);
         match heard.outcome.finish {
             Finish::Stop => {
                 assert!(value(&heard.outcome).is_object());
@@ -143,4 +144,29 @@ fn a_reply_with_tools_is_a_call_or_in_form() {
     assert_eq!((call.finish, call.calls.len()), (Finish::Calls, 1));
     let answer = server.ask("2", request("Please answer")).outcome;
     assert_eq!((answer.finish.clone(), answer.text.as_str()), (Finish::Stop, "{\"n\": 1}"));
+}
+
+#[test]
+fn calls_of_strict_functions_obey_their_schema() {
+    let parameters = r#"{"type":"object","properties":{"days":{"type":"integer","minimum":1,"maximum":99},
+        "unit":{"type":"string","enum":["celsius","fahrenheit"]},"at":{"type":"array","items":{"type":"boolean"},
+        "minItems":1,"maxItems":3}},"required":["days","unit","at"],"additionalProperties":false}"#;
+    let schema: Value = serde_json::from_str(parameters).unwrap();
+    let tool = format!(
+        r#"{{"type":"function","function":{{"name":"weather","parameters":{parameters}}}}}"#
+    );
+    let server = Server::start(Config::default(), demo(1, 0));
+    for seed in 1..=6 {
+        let mut request = ask(Format::Text, seed, None);
+        if let q36::server::Input::Chat { conversation, .. } = &mut request.input {
+            conversation.tools = vec![Tool::parse(&tool).unwrap()];
+        }
+        request.calls.choice = Choice::Function("weather".into());
+        request.calls.parallel = false;
+        request.calls.strict.insert("weather".into());
+        let outcome = server.ask("x", request).outcome;
+        assert_eq!((&outcome.finish, outcome.calls.len()), (&Finish::Calls, 1), "{outcome:?}");
+        let value: Value = serde_json::from_str(&outcome.calls[0].json).unwrap();
+        assert!(obeys(&schema, &schema, &value), "{value}");
+    }
 }

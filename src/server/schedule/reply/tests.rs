@@ -30,6 +30,7 @@ pub(super) fn plain() -> Setup {
         opening: Vec::new(),
         single_call: false,
         formed: false,
+        strict: BTreeSet::new(),
         stop: Vec::new(),
         room: 1000,
     }
