@@ -15,8 +15,17 @@ use crate::server::Failure;
 /// How many references are followed to find what a parameter is.
 const MAX_REFERENCES: usize = 8;
 
-/// Constraints of values by function and parameter. Those that are not there may be any text.
-pub type ValueForms = BTreeMap<(String, String), Constraint>;
+/// What the schema of a text says that no constraint here holds a value to.
+const UNHELD: [&str; 4] = ["format", "maxLength", "minLength", "pattern"];
+
+/// What holds the values of calls to their schemas.
+#[derive(Debug, Clone, Default)]
+pub struct ValueForms {
+    /// Constraints by function and parameter. A value without one may be any text.
+    pub held: BTreeMap<(String, String), Constraint>,
+    /// Some schema says more of a text than that it is one.
+    pub is_partial: bool,
+}
 
 impl Grammar {
     /// What holds values of the functions named in `strict` to their schemas. Takes as long as the schemas are large:
@@ -27,7 +36,7 @@ impl Grammar {
     /// its schema cannot be enforced.
     pub fn values(&self, tools: &[Tool], strict: &BTreeSet<String>) -> Result<ValueForms, Failure> {
         let types = Toolset::new(tools);
-        let mut forms = ValueForms::new();
+        let mut forms = ValueForms::default();
         for (function, schema) in tools.iter().filter_map(Tool::declaration) {
             if !strict.contains(&function) {
                 continue;
@@ -40,8 +49,13 @@ impl Grammar {
                         format!("parameter `{param}` of the strict function `{function}`: {text}");
                     Failure::invalid("tools", text)
                 };
-                if let Some(form) = self.value(&schema, property, ty).map_err(about)? {
-                    forms.entry((function.clone(), param.clone())).or_insert(form);
+                match self.value(&schema, property, ty).map_err(about)? {
+                    Some(form) => {
+                        forms.held.entry((function.clone(), param.clone())).or_insert(form);
+                    }
+                    None => {
+                        forms.is_partial |= UNHELD.iter().any(|key| property.get(key).is_some())
+                    }
                 }
             }
         }

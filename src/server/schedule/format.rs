@@ -158,6 +158,12 @@ pub(super) struct Values {
 }
 
 impl Values {
+    /// What a client should know that they are not held to.
+    pub(super) fn lessened(&self) -> Option<&'static str> {
+        let text = "strict calls: pattern, format and length of plain texts are not enforced";
+        self.forms.is_partial.then_some(text)
+    }
+
     /// What the next draw may give; `None` where this says nothing.
     pub(super) fn mask(&self) -> Option<&TokenMask> {
         self.mask.as_ref()
@@ -202,7 +208,7 @@ impl Values {
         id: TokenId,
         (function, param): (&str, &str),
     ) -> Option<Constraint> {
-        let mut constraint = self.forms.get(&(function.to_owned(), param.to_owned()))?.clone();
+        let mut constraint = self.forms.held.get(&(function.to_owned(), param.to_owned()))?.clone();
         let bytes = tokenizer.bytes(id);
         let tag = bytes.iter().rposition(|byte| *byte == b'>').map_or(bytes.len(), |at| at + 1);
         constraint.accept_all(&tokenizer.encode_text(&bytes[tag..])).then_some(constraint)

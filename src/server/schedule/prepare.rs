@@ -183,6 +183,7 @@ impl Office {
         self.check_length(request, &prompt)?;
         self.check_bias(request)?;
         let opening = self.opening(request, tools.as_ref())?;
+        let values = self.forms.values(&self.tokenizer, request)?;
         let form = self.forms.form(&self.tokenizer, request)?;
         let may_call = request.calls.choice != Choice::None;
         let is_new = matches!(request.input, Input::Chat { continues: false, .. });
@@ -194,11 +195,11 @@ impl Office {
             budget: thought.budget,
             opening,
             form,
-            values: self.forms.values(&self.tokenizer, request)?,
+            lessened: thought.lessened.or(values.as_ref().and_then(Values::lessened)),
+            values,
             params: request.sampling.params(self.config.sampling),
             seed: request.sampling.seed.unwrap_or_else(random_seed),
             replayed,
-            lessened: thought.lessened,
         })
     }
 

@@ -27,7 +27,7 @@ fn forms(parameters: &str, strict: bool) -> Result<ValueForms, Failure> {
 fn values_are_what_their_schema_says_and_end_with_their_tag() {
     let forms = forms(PARAMETERS, true).unwrap();
     let takes = |param: &str, value: &str| {
-        let mut form = forms[&("f".to_owned(), param.to_owned())].clone();
+        let mut form = forms.held[&("f".to_owned(), param.to_owned())].clone();
         let text = format!("\n{value}\n</parameter>");
         let takes = form.accept_all(&published().encode_text(text.as_bytes()));
         takes && form.is_over()
@@ -59,15 +59,17 @@ fn values_are_what_their_schema_says_and_end_with_their_tag() {
     ] {
         assert!(!takes(param, value), "{param}: {value}");
     }
-    let held: Vec<&str> = forms.keys().map(|(_, param)| param.as_str()).collect();
+    let held: Vec<&str> = forms.held.keys().map(|(_, param)| param.as_str()).collect();
     assert_eq!(held, ["at", "days", "exact", "maybe", "unit", "where"], "others are any text");
 }
 
 #[test]
 fn only_strict_functions_are_held_to_their_schema() {
-    assert!(forms(PARAMETERS, false).unwrap().is_empty());
+    assert!(forms(PARAMETERS, false).unwrap().held.is_empty());
     let odd = r#"{"properties":{"n":{"type":"array","uniqueItems":true}}}"#;
-    assert!(forms(odd, false).unwrap().is_empty());
+    assert!(forms(odd, false).unwrap().held.is_empty());
+    let long = r#"{"properties":{"s":{"type":"string","maxLength":3}}}"#;
+    assert!(forms(long, true).unwrap().is_partial && !forms(PARAMETERS, true).unwrap().is_partial);
     let failure = forms(odd, true).unwrap_err();
     assert_eq!((failure.kind, failure.param.as_deref()), (FailureKind::Invalid, Some("tools")));
     let expected = "parameter `n` of the strict function `f`: `uniqueItems` at `#/allOf/0` of the schema is not supported";
