@@ -54,7 +54,7 @@ impl Grammar {
                         forms.held.entry((function.clone(), param.clone())).or_insert(form);
                     }
                     None => {
-                        forms.is_partial |= UNHELD.iter().any(|key| property.get(key).is_some())
+                        forms.is_partial |= UNHELD.iter().any(|key| property.get(key).is_some());
                     }
                 }
             }
