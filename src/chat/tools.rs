@@ -94,6 +94,17 @@ pub struct Param {
     pub required: bool,
 }
 
+impl Tool {
+    /// The name of the function it offers, and the schema of its arguments; `null` without one.
+    pub fn declaration(&self) -> Option<(String, Value)> {
+        let root: Value = serde_json::from_str(self.json().text()).ok()?;
+        let function = root.get("function").filter(|f| f.is_object()).unwrap_or(&root);
+        let name = function.get("name")?.as_str()?.to_owned();
+        let schema = function.get("parameters").or_else(|| function.get("input_schema"));
+        Some((name, schema.cloned().unwrap_or_default()))
+    }
+}
+
 /// A function a tool offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
@@ -110,12 +121,8 @@ impl Function {
     }
 
     fn from_tool(tool: &Tool) -> Option<Self> {
-        let root: Value = serde_json::from_str(tool.json().text()).ok()?;
-        let function = root.get("function").filter(|f| f.is_object()).unwrap_or(&root);
-        let name = function.get("name")?.as_str()?.to_owned();
-        let schema = function.get("parameters").or_else(|| function.get("input_schema"));
-        let params = schema.map(params).unwrap_or_default();
-        Some(Self { name, params })
+        let (name, schema) = tool.declaration()?;
+        Some(Self { name, params: params(&schema) })
     }
 }
 

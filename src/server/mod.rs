@@ -6,10 +6,12 @@
 //! ```
 //!
 //! `api` is pure: bodies to [`Request`]s, [`Update`]s to events and answers, one folder an API. `schedule` owns the
-//! engine, on a thread of its own that never waits for a socket. `http` has the sockets and nothing else. What crosses
-//! between them is in this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
+//! engine, on a thread of its own that never waits for a socket. `grammar` makes the masks that hold a reply to
+//! JSON, a schema or a function's arguments. `http` has the sockets and nothing else. What crosses between them is in
+//! this folder: [`Request`] one way, [`Update`] the other, [`Failure`] for what went wrong.
 
 pub mod api;
+pub mod grammar;
 pub mod http;
 pub mod schedule;
 

@@ -26,6 +26,16 @@ impl TokenMask {
         Self { words: vec![0; len.div_ceil(64)], len }
     }
 
+    /// The first `len` rows of these words, as [`TokenMask::words`] gives them. Words that are missing hold no row.
+    pub fn from_words(words: impl IntoIterator<Item = u64>, len: usize) -> Self {
+        let mut mask = Self::all(len);
+        let mut words = words.into_iter();
+        for word in &mut mask.words {
+            *word &= words.next().unwrap_or(0);
+        }
+        mask
+    }
+
     /// Rows it speaks about.
     pub fn len(&self) -> usize {
         self.len
@@ -84,6 +94,12 @@ mod tests {
             let mut mask = TokenMask::all(len);
             assert_eq!(mask.count(), len);
             assert_eq!(mask.is_empty(), len == 0);
+            assert_eq!(
+                TokenMask::from_words([u64::MAX; 5], len),
+                mask,
+                "what is beyond is cut off"
+            );
+            assert!(TokenMask::from_words([], len).is_empty());
             let past = TokenId(u32::try_from(len).unwrap());
             mask.insert(past);
             assert!(!mask.contains(past));
@@ -96,6 +112,8 @@ mod tests {
                 assert_eq!(some.count(), 1);
                 some.intersect(&mask);
                 assert!(some.is_empty());
+                let copy = TokenMask::from_words(mask.words().iter().copied(), len);
+                assert_eq!(copy, mask);
             }
         }
     }

@@ -10,6 +10,7 @@ mod device;
 mod engine;
 mod generate;
 mod gguf;
+mod grammar;
 #[cfg(feature = "vulkan")]
 mod kernels;
 mod kv;

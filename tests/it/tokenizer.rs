@@ -44,7 +44,7 @@ impl Vocabulary {
 }
 
 /// Built once for all tests.
-fn published() -> &'static Tokenizer {
+pub(crate) fn published() -> &'static Tokenizer {
     static TOKENIZER: LazyLock<Tokenizer> =
         LazyLock::new(|| Tokenizer::new(Vocabulary::load().source()).expect("sound"));
     &TOKENIZER

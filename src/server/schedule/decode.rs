@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::Error;
 use super::floor::Floor;
+use super::format::{Form, Values};
 use super::prefill::{Filling, rate};
 use super::reply::{Begins, Next, Setup, Writing};
 use super::slot::{Serving, Work};
@@ -29,6 +30,12 @@ pub(super) struct Active {
     told_syntax: bool,
     /// No call may begin.
     mask: Option<TokenMask>,
+    /// What holds the answer to its format.
+    form: Option<Form>,
+    /// What holds the values of calls to their schemas.
+    values: Option<Values>,
+    /// Whether the engine was told of either last.
+    told_form: bool,
     pub(super) started: Instant,
     last_token: Option<Instant>,
     /// When it was told about, and how many tokens it had.
@@ -47,19 +54,26 @@ impl Active {
     fn rules(&self, tokenizer: &Tokenizer) -> DrawRules {
         let rules = DrawRules::default();
         if self.writing.is_syntax() {
-            let legal = self.writing.legal(tokenizer);
+            let value = self.values.as_ref().and_then(Values::mask).cloned();
+            let legal = value.or_else(|| self.writing.legal(tokenizer));
             return legal.map_or(rules.clone(), |mask| rules.allow(mask));
         }
         let sampling = &self.serving.request.sampling;
         let mut rules = rules.add_to(sampling.bias.iter().copied());
-        if let Some(mask) = &self.mask {
-            rules = rules.allow(mask.clone());
+        if let Some(mask) = both(self.mask.as_ref(), self.form_mask()) {
+            rules = rules.allow(mask);
         }
         if sampling.penalties == Penalties::default() {
             rules
         } else {
             rules.penalise(sampling.penalties, self.writing.seen())
         }
+    }
+
+    /// What the form of the answer, or of the value of a call, allows, where the next token is part of it.
+    fn form_mask(&self) -> Option<&TokenMask> {
+        let value = self.values.as_ref().and_then(Values::mask);
+        value.or_else(|| self.form.as_ref()?.mask(&self.writing))
     }
 
     /// Whether rules change from token to token.
@@ -76,7 +90,9 @@ impl Active {
             self.sampler.set_params(self.params());
             engine.expect_draws(id, self.params());
         }
-        if changed || self.has_moving_rules() {
+        let is_formed = self.form_mask().is_some();
+        let was_formed = std::mem::replace(&mut self.told_form, is_formed);
+        if changed || is_formed || was_formed || self.has_moving_rules() {
             let rules = self.rules(engine.tokenizer());
             engine.set_rules(id, rules)?;
         }
@@ -141,6 +157,8 @@ fn setup(tokenizer: &Tokenizer, serving: &Serving, recover_calls: bool, room: us
         tools: prepared.tools.clone(),
         opening: prepared.opening.clone(),
         single_call: !request.calls.parallel,
+        strict: request.calls.strict.clone(),
+        formed: prepared.form.is_some(),
         stop: request.stop.clone(),
         room,
     }
@@ -161,10 +179,23 @@ fn mask_of(tokenizer: &Tokenizer, request: &Request) -> Option<TokenMask> {
     })
 }
 
+/// What is in both, where there are both.
+fn both(one: Option<&TokenMask>, other: Option<&TokenMask>) -> Option<TokenMask> {
+    match (one.cloned(), other) {
+        (Some(mut mask), Some(other)) => {
+            mask.intersect(other);
+            Some(mask)
+        }
+        (one, other) => one.or_else(|| other.cloned()),
+    }
+}
+
 /// What the first draw of a reply sees besides the logits.
-pub(super) fn first_rules(tokenizer: &Tokenizer, request: &Request) -> DrawRules {
+pub(super) fn first_rules(tokenizer: &Tokenizer, serving: &Serving) -> DrawRules {
+    let Serving { request, prepared, .. } = serving;
     let rules = DrawRules::default().add_to(request.sampling.bias.iter().copied());
-    match mask_of(tokenizer, request) {
+    let form = prepared.form.as_ref().filter(|_| !prepared.thinking).map(Form::first);
+    match both(mask_of(tokenizer, request).as_ref(), form) {
         Some(mask) => rules.allow(mask),
         None => rules,
     }
@@ -175,7 +206,7 @@ impl Floor {
     pub(super) fn begin_reply(&mut self, index: usize) -> Result<(), Error> {
         let work = std::mem::take(&mut self.slots[index].work);
         let Work::Prefill(filling) = work else { return Ok(()) };
-        let Filling { serving, tokens, reused, started, .. } = *filling;
+        let Filling { mut serving, tokens, reused, started, .. } = *filling;
         let config = &self.common.config;
         let took = started.elapsed();
         let limit = serving.request.limit.unwrap_or(config.default_limit);
@@ -189,6 +220,9 @@ impl Floor {
             unfed: None,
             told_syntax: false,
             mask: mask_of(&self.tokenizer, &serving.request),
+            told_form: serving.prepared.form.is_some(),
+            form: serving.prepared.form.take(),
+            values: serving.prepared.values.take(),
             started: now,
             last_token: None,
             told: (now, 0),
@@ -280,6 +314,7 @@ impl Floor {
     fn hand_out(&mut self, index: usize) {
         let Work::Decode(active) = &mut self.slots[index].work else { return };
         let Next::Feed(fed) = active.writing.next() else { return };
+        let in_answer = active.writing.is_in_answer();
         let raw = active.serving.prepared.chat.is_none();
         let bytes =
             if raw { self.tokenizer.visible_bytes(fed.id) } else { self.tokenizer.bytes(fed.id) };
@@ -290,6 +325,18 @@ impl Floor {
             active.serving.outbox.send(update);
         }
         active.unfed = Some(fed.id);
+        let form = active.form.as_mut().filter(|_| in_answer);
+        let held = form.map_or(Ok(()), |form| form.fed(fed)).and_then(|()| {
+            let open = active.writing.open_value();
+            active
+                .values
+                .as_mut()
+                .map_or(Ok(()), |values| values.fed(&self.tokenizer, fed.id, open))
+        });
+        if let Err(failure) = held {
+            self.fail(index, failure);
+            return;
+        }
         let now = Instant::now();
         let counters = self.common.desk.counters();
         match active.last_token.replace(now) {

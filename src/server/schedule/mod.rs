@@ -21,6 +21,7 @@ mod replay;
 mod slots;
 
 mod call_json;
+mod format;
 mod prepare;
 mod remember;
 mod reply;

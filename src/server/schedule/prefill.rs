@@ -105,7 +105,7 @@ impl Floor {
         let target = Target { borders: &filling.borders, ..Target::tokens(&filling.tokens[..end]) };
         // Said before the logits are made that the first token is drawn from.
         self.engine.expect_draws(slot.session, serving.prepared.params);
-        let rules = first_rules(&self.tokenizer, &serving.request);
+        let rules = first_rules(&self.tokenizer, serving);
         let ruled = self.engine.set_rules(slot.session, rules);
         match ruled.and_then(|()| self.engine.begin_sync(slot.session, target)) {
             Ok(report) if report.total() == 0 => self.end_part(index),

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Config;
 use super::bindings::{CallIds, TURN_END};
+use super::format::{Form, Forms, Values};
 use super::replay::{Memory, Replayed};
 use crate::chat::{self, Budget, Conversation, RenderOptions, Role, ThinkMode, Toolset, render};
 use crate::engine::sample::SamplerParams;
 use crate::kv;
-use crate::server::{Api, Choice, Effort, Failure, FailureKind, Format, Input, Request, Thinking};
+use crate::server::{Api, Choice, Effort, Failure, FailureKind, Input, Request, Thinking};
 use crate::tokenizer::{TokenId, Tokenizer};
 
 /// What is needed to prepare requests, for any thread.
@@ -24,6 +25,7 @@ pub struct Office {
     pub(super) ctx_tokens: usize,
     /// What is remembered of tool calls, and files that know more.
     tools: Mutex<Tools>,
+    forms: Forms,
 }
 
 /// Memory and disk.
@@ -46,6 +48,10 @@ pub struct Prepared {
     pub(super) budget: ThoughtLimit,
     /// How a call that must come begins.
     pub(super) opening: Vec<TokenId>,
+    /// What holds the answer to its format.
+    pub(super) form: Option<Form>,
+    /// What holds the values of calls to their schemas.
+    pub(super) values: Option<Values>,
     pub(super) params: SamplerParams,
     pub(super) seed: u64,
     pub(super) replayed: Replayed,
@@ -138,7 +144,7 @@ impl Office {
         disk: Option<kv::Store>,
     ) -> Self {
         let tools = Mutex::new(Tools { memory: config.tool_replay.map(Memory::new), disk });
-        Self { tokenizer, config, ctx_tokens, tools }
+        Self { tokenizer, config, ctx_tokens, tools, forms: Forms::default() }
     }
 
     /// The vocabulary.
@@ -173,11 +179,12 @@ impl Office {
     /// # Errors
     /// What is wrong with the request, and [`FailureKind::ContextLength`].
     pub fn prepare(&self, request: &Request) -> Result<Prepared, Failure> {
-        check_format(request)?;
         let Read { prompt, chat, tools, replayed, thought } = self.read(request)?;
         self.check_length(request, &prompt)?;
         self.check_bias(request)?;
         let opening = self.opening(request, tools.as_ref())?;
+        let values = self.forms.values(&self.tokenizer, request)?;
+        let form = self.forms.form(&self.tokenizer, request)?;
         let may_call = request.calls.choice != Choice::None;
         let is_new = matches!(request.input, Input::Chat { continues: false, .. });
         Ok(Prepared {
@@ -187,10 +194,12 @@ impl Office {
             thinking: is_new && thought.mode.thinks(),
             budget: thought.budget,
             opening,
+            form,
+            lessened: thought.lessened.or(values.as_ref().and_then(Values::lessened)),
+            values,
             params: request.sampling.params(self.config.sampling),
             seed: request.sampling.seed.unwrap_or_else(random_seed),
             replayed,
-            lessened: thought.lessened,
         })
     }
 
@@ -372,19 +381,6 @@ fn field_of(api: Api) -> &'static str {
         Api::Completions => "prompt",
         Api::Responses => "input",
     }
-}
-
-fn check_format(request: &Request) -> Result<(), Failure> {
-    let kind = match &request.format {
-        Format::Text => return Ok(()),
-        Format::JsonObject => "json_object",
-        Format::JsonSchema { .. } => "json_schema",
-    };
-    let field = match request.api {
-        Api::Responses => "text.format",
-        Api::Chat | Api::Completions | Api::Messages => "response_format",
-    };
-    Err(Failure::invalid(field, format!("`{kind}` is not supported: ask for text")))
 }
 
 /// A seed that nobody can guess, and never 0.

@@ -8,7 +8,7 @@
 //! No engine, no clock: whoever drives it samples when it asks, feeds what it says, and passes on what it reports. A
 //! token is reported when it is handed out, before it is evaluated; the last one never is.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::call_json::CallJson;
 use super::replay::new_call_id;
@@ -43,6 +43,10 @@ pub(super) struct Setup {
     pub(super) opening: Vec<TokenId>,
     /// The reply ends behind its first call.
     pub(super) single_call: bool,
+    /// The answer has a form in which nothing comes first, so that the newlines behind the thought are not drawn.
+    pub(super) formed: bool,
+    /// Functions that must be given everything that they require.
+    pub(super) strict: BTreeSet<String>,
     /// Texts that end the answer.
     pub(super) stop: Vec<String>,
     /// Most tokens.
@@ -119,6 +123,7 @@ pub(super) struct Writing {
     tools: Toolset,
     opening: Vec<TokenId>,
     single_call: bool,
+    formed: bool,
     stop: StopText,
     tags: Tags,
     call: Option<(String, String, CallJson)>,
@@ -160,8 +165,9 @@ impl Writing {
             tools: tools.unwrap_or_default(),
             opening: setup.opening,
             single_call: setup.single_call,
+            formed: setup.formed,
             stop: StopText::new(stop),
-            tags: Tags::default(),
+            tags: Tags::new(setup.strict),
             call: None,
             queue: VecDeque::new(),
             room,
@@ -202,6 +208,11 @@ impl Writing {
         if self.is_syntax() { self.tags.legal(tokenizer, &self.tools) } else { None }
     }
 
+    /// The value of a parameter that is being written: its function, its name, and which one of the function's it is.
+    pub(super) fn open_value(&self) -> Option<(&str, &str, usize)> {
+        self.tags.open_value()
+    }
+
     /// Whether a call is open, or may be.
     pub(super) fn is_in_call(&self) -> bool {
         matches!(self.phase(), Phase::Structural | Phase::Payload)
@@ -238,7 +249,7 @@ impl Writing {
         self.logprob = logprob;
         if thought && !self.think.is_thinking() {
             let kind = self.think.closed().map(|event| event.kind);
-            if kind == Some(CloseKind::Natural) && !self.opening.is_empty() {
+            if kind == Some(CloseKind::Natural) && (self.formed || !self.opening.is_empty()) {
                 let hidden = |&id| Fed { id, show: Show::Hidden };
                 self.queue.extend(self.pair.iter().map(hidden));
             }

@@ -7,7 +7,9 @@
 //!                                   └─ \n</function> ─ \n</tool_call>
 //! ```
 
-use crate::chat::Toolset;
+use std::collections::BTreeSet;
+
+use crate::chat::{Function, Toolset};
 use crate::tokenizer::{TokenId, TokenMask, Tokenizer};
 
 /// Bytes that are remembered of what was written: more than any tag that matters.
@@ -26,9 +28,16 @@ pub(super) struct Tags {
     in_value: bool,
     /// The function is closed.
     closed: bool,
+    /// Functions that are closed only when everything that they require is there.
+    strict: BTreeSet<String>,
 }
 
 impl Tags {
+    /// Before any call; functions named in `strict` are called with everything that they require.
+    pub(super) fn new(strict: BTreeSet<String>) -> Self {
+        Self { strict, ..Self::default() }
+    }
+
     /// A token was written.
     pub(super) fn write(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
@@ -39,7 +48,7 @@ impl Tags {
 
     /// A block began.
     pub(super) fn begin(&mut self) {
-        *self = Self::default();
+        *self = Self::new(std::mem::take(&mut self.strict));
     }
 
     /// The tag of a function is complete.
@@ -60,6 +69,12 @@ impl Tags {
         self.in_value = false;
     }
 
+    /// The value that is open: its function, its parameter, and how many were there before it.
+    pub(super) fn open_value(&self) -> Option<(&str, &str, usize)> {
+        let (function, param) = (self.function.as_ref()?, self.given.last()?);
+        self.in_value.then_some((function, param, self.given.len()))
+    }
+
     /// The function is closed.
     pub(super) fn close(&mut self) {
         self.closed = true;
@@ -77,23 +92,23 @@ impl Tags {
     }
 
     /// What may follow, from here to the end of the tag and its line: vocabularies have tokens that reach over both.
+    /// What begins like the end tag of a value may be any other tag, for values are any text: `None`.
     fn continuations(&self, tools: &Toolset) -> Option<Vec<String>> {
-        let (begun, whole) = match self.open_end() {
-            Some(n) => (&PARAMETER_END[..n], vec!["</parameter>\n".to_owned()]),
-            None => (self.behind_tag(), self.tags(tools)?),
-        };
-        let begun = std::str::from_utf8(begun).ok()?;
+        if self.is_end_open() {
+            return None;
+        }
+        let whole = self.tags(tools)?;
+        let begun = std::str::from_utf8(self.behind_tag()).ok()?;
         let rest = |tag: &String| tag.strip_prefix(begun).map(str::to_owned);
         Some(whole.iter().filter_map(rest).filter(|rest| !rest.is_empty()).collect())
     }
 
-    /// How much of the end tag of a value is written, where it is not complete. A complete one is not yet known to be
-    /// one, but what follows it can only be another tag.
-    fn open_end(&self) -> Option<usize> {
-        if !self.in_value || self.tail[..self.tag_end()].ends_with(PARAMETER_END) {
-            return None;
-        }
-        (2..PARAMETER_END.len()).rev().find(|&n| self.tail.ends_with(&PARAMETER_END[..n]))
+    /// Whether a part of the end tag of a value is written. A complete one is not yet known to be one, but what follows
+    /// it can only be another tag.
+    fn is_end_open(&self) -> bool {
+        let is_complete = self.tail[..self.tag_end()].ends_with(PARAMETER_END);
+        let ends = |n| self.tail.ends_with(&PARAMETER_END[..n]);
+        self.in_value && !is_complete && (2..PARAMETER_END.len()).any(ends)
     }
 
     /// What was written behind the last tag.
@@ -115,11 +130,16 @@ impl Tags {
             return Some(functions.map(|f| format!("\n<function={}>\n", f.name)).collect());
         };
         // One that declares nothing may take anything.
-        let function = tools.function(name).filter(|function| !function.params.is_empty())?;
+        let is_strict = self.strict.contains(name);
+        let declares = |function: &&Function| is_strict || !function.params.is_empty();
+        let function = tools.function(name).filter(declares)?;
         let left = function.params.iter().filter(|param| !self.given.contains(&param.name));
+        let must_go_on = is_strict && left.clone().any(|param| param.required);
         let mut tags: Vec<String> =
             left.map(|param| format!("\n<parameter={}>\n", param.name)).collect();
-        tags.push("\n</function>\n</tool_call>".to_owned());
+        if !must_go_on {
+            tags.push("\n</function>\n</tool_call>".to_owned());
+        }
         Some(tags)
     }
 }
@@ -190,8 +210,8 @@ mod tests {
         assert_eq!(after(&tags, "\n<parameter=pa"), Some("gt".into()));
         tags.write(b"\n<parameter=path>\nany <b>text");
         tags.parameter("path");
-        assert_eq!(after(&tags, "\n</"), Some("p".into()));
-        assert_eq!(after(&tags, "\n</parameter"), Some(">".into()));
+        assert_eq!(after(&tags, "\n</"), None, "it may be any tag of a text");
+        assert_eq!(after(&tags, "\n</parameter"), None);
         assert_eq!(after(&tags, "\n</parameter>\n<parameter=pa"), Some("g".into()));
         assert_eq!(after(&tags, "\n</parameter>\n</"), Some("f".into()));
         tags.write(b"\n</parameter>\n<parameter=page>\n1\n</parameter>");
@@ -202,6 +222,31 @@ mod tests {
         tags.close();
         assert_eq!(after(&tags, ""), Some("\n".into()));
         assert_eq!(after(&tags, "\n"), Some("</tool_call>".into()));
+    }
+
+    #[test]
+    fn a_strict_function_is_closed_with_everything_that_it_requires() {
+        let text =
+            r#"{"name": "f", "parameters": {"properties": {"a": {}, "b": {}}, "required": ["b"]}}"#;
+        let tools = Toolset::new(&[Tool::parse(text).unwrap()]);
+        let tokenizer = Tokenizer::stand_in(400).unwrap();
+        let can_close = |tags: &Tags| {
+            let slash = tokenizer.encode_text(b"/")[0];
+            let mut tags = tags.clone();
+            tags.write(b"\n<");
+            tags.legal(&tokenizer, &tools).unwrap().contains(slash)
+        };
+        for (strict, expected) in [(false, true), (true, false)] {
+            let mut tags = Tags::new(strict.then(|| "f".to_owned()).into_iter().collect());
+            tags.begin();
+            tags.write(b"\n<function=f>");
+            tags.function("f");
+            assert_eq!(can_close(&tags), expected, "nothing is given");
+            tags.write(b"\n<parameter=b>\n1\n</parameter>");
+            tags.parameter("b");
+            tags.value();
+            assert!(can_close(&tags), "what is left is optional");
+        }
     }
 
     #[test]

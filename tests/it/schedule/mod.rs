@@ -3,6 +3,7 @@
 
 mod cancel;
 mod disk;
+mod formats;
 mod harness;
 mod scripted;
 mod slots;

@@ -148,7 +148,9 @@ fn what_cannot_be_served_is_refused_before_it_waits() {
     assert!(prompt > 2048 && ctx == 2048);
     assert_eq!(failure.param.as_deref(), Some("messages"));
     assert_eq!(server.desk.count(&chat(&[Message::user(long)])).unwrap(), prompt);
-    let json = refused(Request { format: Format::JsonObject, ..chat(&capital()) });
+    let schema = q36::chat::Json::parse(r#"{"not":{}}"#).unwrap();
+    let format = Format::JsonSchema { name: "answer".into(), schema };
+    let json = refused(Request { format, ..chat(&capital()) });
     assert_eq!((json.kind, json.param.as_deref()), (FailureKind::Invalid, Some("response_format")));
     let nobody = refused(chat(&[Message::assistant("I")]));
     assert_eq!(nobody.kind, FailureKind::Invalid);

@@ -3,6 +3,7 @@
 
 mod paths;
 mod process;
+pub(crate) mod schema;
 pub(crate) mod scripted;
 mod skip;
 pub(crate) mod tiny;

@@ -29,6 +29,8 @@ pub(super) fn plain() -> Setup {
         tools: None,
         opening: Vec::new(),
         single_call: false,
+        formed: false,
+        strict: BTreeSet::new(),
         stop: Vec::new(),
         room: 1000,
     }
