@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-Q36 = os.environ.get("Q36_BIN", str(ROOT / "target/release/q36"))
+Q36 = str(Path(os.environ.get("Q36_BIN", ROOT / "target/release/q36")).resolve())
 MODEL = "qwen3.6-35b-a3b"
 
 FUNCTIONS = {
@@ -35,7 +35,7 @@ class Server:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("Q36_", "XDG_"))}
         environment |= {"HOME": self.home.name, "NO_COLOR": "1"}
         command = [Q36, "serve", "-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "--port", "0", "-c", "4096", *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=self.home.name)
         self.log, self.is_ready = [], threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
