@@ -40,14 +40,7 @@ impl Json {
 
     /// What kind of value it is, in words: `an object`, `a number` and so on.
     pub fn kind(&self) -> &'static str {
-        match self.first_byte() {
-            b'{' => "an object",
-            b'[' => "an array",
-            b'"' => "a string",
-            b't' | b'f' => "a boolean",
-            b'n' => "null",
-            _ => "a number",
-        }
+        kind(self.text())
     }
 
     /// True for an object.
@@ -74,6 +67,18 @@ impl Json {
 
     fn first_byte(&self) -> u8 {
         self.text().as_bytes()[0]
+    }
+}
+
+/// What kind of value a checked JSON text is, in words.
+pub(crate) fn kind(text: &str) -> &'static str {
+    match text.as_bytes().first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') | None => "null",
+        Some(_) => "a number",
     }
 }
 

@@ -25,6 +25,7 @@ mod tools;
 pub use error::Error;
 pub use event::{End, ErrorKind, Event, Failure, ParsedCall, Phase, Repair, Reply};
 pub use json::Json;
+pub(crate) use json::kind as json_kind;
 pub use message::{Arguments, Conversation, Message, Role, Tool, ToolCall};
 pub use prompt::{Kind, Marker, Prompt, RawBlock, Segment};
 pub use render::{RenderOptions, THINK_MAX_MIN_CTX_TOKENS, THINK_MAX_TEXT, ThinkMode, render};

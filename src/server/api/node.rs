@@ -9,7 +9,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::chat::Json;
+use crate::chat::{Json, json_kind};
 use crate::server::Failure;
 
 /// A value and where it stands.
@@ -41,14 +41,7 @@ impl<'a> Node<'a> {
 
     /// What kind of value it is, in words.
     pub(super) fn kind(&self) -> &'static str {
-        match self.first_byte() {
-            b'{' => "an object",
-            b'[' => "an array",
-            b'"' => "a string",
-            b't' | b'f' => "a boolean",
-            b'n' => "null",
-            _ => "a number",
-        }
+        json_kind(self.text)
     }
 
     pub(super) fn is_null(&self) -> bool {

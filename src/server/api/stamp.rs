@@ -1,5 +1,7 @@
 //! What an answer is known by: its id, its time, and the ids of its parts.
 
+use serde_json::{Map, Value, json};
+
 use crate::server::Api;
 use crate::util::{clock, hex};
 
@@ -33,6 +35,17 @@ impl Stamp {
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
         Ok(Self::new(api, random, clock::unix_seconds))
+    }
+
+    /// What every answer and chunk of OpenAI's older APIs begins with.
+    pub(super) fn envelope(&self, object: &str, model: &str, choices: Value) -> Map<String, Value> {
+        let mut members = Map::new();
+        members.insert("id".to_owned(), json!(self.id));
+        members.insert("object".to_owned(), json!(object));
+        members.insert("created".to_owned(), json!(self.created));
+        members.insert("model".to_owned(), json!(model));
+        members.insert("choices".to_owned(), choices);
+        members
     }
 
     /// The time of now, never before [`Stamp::created`].

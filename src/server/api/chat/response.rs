@@ -32,19 +32,15 @@ pub(crate) fn answer(shape: &Shape, form: ChatForm, stamp: &Stamp, outcome: &Out
         message["tool_calls"] = json!(calls);
     }
     let logprobs = form.logprobs.then(|| logprobs::chat(&outcome.logprobs));
-    json!({
-        "id": stamp.id,
-        "object": "chat.completion",
-        "created": stamp.created,
-        "model": shape.model,
-        "choices": [{
-            "index": 0,
-            "message": message,
-            "logprobs": logprobs,
-            "finish_reason": Reason::of(outcome).openai(),
-        }],
-        "usage": usage::chat(outcome.usage),
-    })
+    let choice = json!({
+        "index": 0,
+        "message": message,
+        "logprobs": logprobs,
+        "finish_reason": Reason::of(outcome).openai(),
+    });
+    let mut answer = stamp.envelope("chat.completion", &shape.model, json!([choice]));
+    answer.insert("usage".to_owned(), usage::chat(outcome.usage));
+    Value::Object(answer)
 }
 
 fn call(call: &Call) -> Value {

@@ -115,12 +115,6 @@ impl ChatStream {
     }
 
     fn envelope(&self, choices: Value) -> Map<String, Value> {
-        let mut chunk = Map::new();
-        chunk.insert("id".to_owned(), json!(self.stamp.id));
-        chunk.insert("object".to_owned(), json!("chat.completion.chunk"));
-        chunk.insert("created".to_owned(), json!(self.stamp.created));
-        chunk.insert("model".to_owned(), json!(self.model));
-        chunk.insert("choices".to_owned(), choices);
-        chunk
+        self.stamp.envelope("chat.completion.chunk", &self.model, choices)
     }
 }

@@ -36,12 +36,7 @@ pub(crate) fn answer(
     if !outcome.reasoning.is_empty() {
         choice["reasoning_content"] = json!(outcome.reasoning);
     }
-    json!({
-        "id": stamp.id,
-        "object": "text_completion",
-        "created": stamp.created,
-        "model": shape.model,
-        "choices": [choice],
-        "usage": usage::chat(outcome.usage),
-    })
+    let mut answer = stamp.envelope("text_completion", &shape.model, json!([choice]));
+    answer.insert("usage".to_owned(), usage::chat(outcome.usage));
+    Value::Object(answer)
 }

@@ -103,12 +103,6 @@ impl CompletionsStream {
     }
 
     fn envelope(&self, choices: Value) -> Map<String, Value> {
-        let mut chunk = Map::new();
-        chunk.insert("id".to_owned(), json!(self.stamp.id));
-        chunk.insert("object".to_owned(), json!("text_completion"));
-        chunk.insert("created".to_owned(), json!(self.stamp.created));
-        chunk.insert("model".to_owned(), json!(self.model));
-        chunk.insert("choices".to_owned(), choices);
-        chunk
+        self.stamp.envelope("text_completion", &self.model, choices)
     }
 }
