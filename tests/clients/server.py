@@ -52,6 +52,13 @@ class Server:
                 self.is_ready.set()
         self.is_ready.set()
 
+    def kill(self):
+        """Ends it without a word."""
+        self.process.kill()
+        self.process.wait(60)
+        self.reader.join(10)
+        self.home.cleanup()
+
     def stop(self):
         """Asks it to end, and returns its exit status."""
         self.process.terminate()

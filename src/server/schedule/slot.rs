@@ -8,7 +8,7 @@ use super::prefill::Filling;
 use super::prepare::Prepared;
 use crate::engine::SessionId;
 use crate::kv::{Extensions, VisibleKey};
-use crate::server::{Api, Flags, Outbox, Request, Usage};
+use crate::server::{Api, Flags, Input, Outbox, Request, Usage};
 use crate::tokenizer::{TokenId, Tokenizer};
 
 /// A session of the engine, with what is known of it besides its tokens.
@@ -112,7 +112,11 @@ impl Slot {
         tokens: &[TokenId],
     ) -> Option<VisibleKey> {
         let bound = self.bindings.last().filter(|b| b.tokens == tokens.len() && b.tail.is_empty());
-        let key = match bound.and_then(Binding::visible_key) {
+        let written = match &self.work {
+            Work::Decode(active) => active.serving.answer_key(tokenizer, tokens),
+            Work::Idle | Work::Prefill(_) => None,
+        };
+        let key = match bound.and_then(Binding::visible_key).or(written) {
             Some(key) => key,
             None => self.visible.as_ref()?.extended(tokenizer, tokens),
         };
@@ -141,6 +145,37 @@ impl Serving {
             thinking: self.prepared.thinking,
             stream: self.request.stream,
         }
+    }
+
+    /// The text that its prompt and the answer so far will have when the conversation comes back: without the thought of
+    /// this turn, which is an older one then. `None` inside the thought; where the reply may turn out to be a call, whose
+    /// thought stays; and where no later text could begin so.
+    fn answer_key(&self, tokenizer: &Tokenizer, tokens: &[TokenId]) -> Option<VisibleKey> {
+        let Prepared { prompt, thinking, tools, chat, .. } = &*self.prepared;
+        let (_, options) = chat.as_ref()?;
+        let continues = matches!(self.request.input, Input::Chat { continues: true, .. });
+        if tools.is_some() || options.preserve_thinking || continues {
+            return None;
+        }
+        let opening: &[u8] = if *thinking { b"<think>\n" } else { b"<think>\n\n</think>\n\n" };
+        let shown = prompt.bytes.strip_suffix(opening)?;
+        let mut written = tokens.get(self.usage.prompt_tokens..)?;
+        if *thinking {
+            let close = written.iter().position(|&id| id == tokenizer.special().think_end)?;
+            written = &written[close + 1..];
+        }
+        let all = tokenizer.text(written);
+        let answer = if *thinking { all.bytes.strip_prefix(b"\n\n")? } else { &all.bytes[..] };
+        // The template trims answers; and what follows is tokenized by itself, which takes whole characters.
+        if std::str::from_utf8(answer).ok()?.starts_with(char::is_whitespace) {
+            return None;
+        }
+        let cut = all.bytes.len() - answer.len();
+        let mut markers: Vec<usize> =
+            prompt.markers.iter().copied().take_while(|&at| at < shown.len()).collect();
+        markers.extend(all.markers.iter().map(|at| shown.len() + at - cut));
+        let text = [shown, answer].concat();
+        Some(VisibleKey { text, markers, kind: Extensions::THINKING_VISIBLE })
     }
 
     /// Whether what it leaves can be continued by a later request.
