@@ -37,7 +37,7 @@ impl Stamp {
         Ok(Self::new(api, random, clock::unix_seconds))
     }
 
-    /// What every answer and chunk of OpenAI's older APIs begins with.
+    /// What every answer and chunk of chat and completions begins with.
     pub(super) fn envelope(&self, object: &str, model: &str, choices: Value) -> Map<String, Value> {
         let mut members = Map::new();
         members.insert("id".to_owned(), json!(self.id));
