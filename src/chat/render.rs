@@ -107,8 +107,7 @@ pub fn render(conversation: &Conversation, options: &RenderOptions) -> Result<Pr
     }
     if options.add_generation_prompt {
         prompt.control(ASSISTANT);
-        let closed = "<think>\n\n</think>\n\n";
-        prompt.control(if options.thinking.thinks() { "<think>\n" } else { closed });
+        prompt.control(thought_opening(options.thinking.thinks()));
     }
     Ok(prompt)
 }
@@ -160,6 +159,11 @@ fn user_turn(prompt: &mut Prompt, message: &Message) {
     prompt.control("<|im_start|>user\n");
     prompt.payload(message.content.trim());
     prompt.control(TURN_END);
+}
+
+/// What a prompt ends with: an open thought, or one that is closed already.
+pub(crate) fn thought_opening(thinks: bool) -> &'static str {
+    if thinks { "<think>\n" } else { "<think>\n\n</think>\n\n" }
 }
 
 fn assistant_turn(prompt: &mut Prompt, message: &Message, with_thought: bool) {

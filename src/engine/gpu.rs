@@ -84,7 +84,7 @@ impl Device {
             kv_v: info.kv_v,
             ctx: info.ctx_tokens,
             sessions: options.sessions,
-            slots: options.slots(origin.shape()),
+            slots: options.slots(),
             quality: options.quality,
             chunk: info.chunk_tokens,
             steering: steering::read(options.steering.as_ref(), origin.shape())?,

@@ -116,7 +116,7 @@ impl Prepared {
             kv_v,
             ctx: ctx_tokens,
             sessions: options.sessions,
-            slots: options.slots(shape),
+            slots: options.slots(),
             scratch_bytes,
         };
         if let (Some(candidate), true) = (&device, options.may_use_cpu())
@@ -208,11 +208,9 @@ impl Prepared {
         };
         let tokenizer = origin.tokenizer()?;
         let identity = Identity::new(&origin, &options, &info)?;
-        let slots = options.slots(origin.shape());
-        let anchors = AnchorSlots {
-            slots: options.anchors.slots(origin.shape()),
-            spacing: options.anchors.spacing,
-        };
+        let slots = options.slots();
+        let anchors =
+            AnchorSlots { slots: options.anchors.slots, spacing: options.anchors.spacing };
         let origin = Arc::new(origin);
         let backend = match (device, &*origin) {
             (Some(device), _) => {
@@ -266,7 +264,7 @@ fn open_cpu(
         model.file.warm(&mut |done| loaded(done, total));
     }
     let steering = steering::read(options.steering.as_ref(), &model.shape)?;
-    let slots = options.slots(&model.shape);
+    let slots = options.slots();
     let options = cpu::Options {
         kv_k: info.kv_k,
         kv_v: info.kv_v,

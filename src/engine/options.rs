@@ -3,10 +3,8 @@
 
 use std::path::PathBuf;
 
-use crate::model::Shape;
 use crate::quant::TensorType;
 use crate::util::notice::Notice;
-use crate::util::units::Bytes;
 
 /// Context used when none is asked for, in tokens.
 pub const DEFAULT_CTX_TOKENS: usize = 32_768;
@@ -172,16 +170,16 @@ impl Options {
     }
 
     /// State slots the engine needs: one a session, one for the open step, one a snapshot, and those for anchors.
-    pub fn slots(&self, shape: &Shape) -> usize {
-        self.sessions + 1 + self.snapshots + self.anchors.slots(shape)
+    pub fn slots(&self) -> usize {
+        self.sessions + 1 + self.snapshots + self.anchors.slots
     }
 }
 
 /// States that the engine keeps at borders of prompts, for prompts that share a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchors {
-    /// Memory they may take, all sessions together; what is less than a slot is none.
-    pub budget: Bytes,
+    /// How many there may be, all sessions together. Each takes the memory of a state slot, which the plan counts.
+    pub slots: usize,
     /// Tokens between two turns of a session that are both worth keeping.
     pub spacing: usize,
 }
@@ -190,20 +188,15 @@ impl Anchors {
     /// The spacing unless somebody asks for another: what is saved by a closer one is hardly noticed.
     pub const SPACING: usize = 256;
 
-    /// Within a budget, at the usual spacing.
-    pub fn within(budget: Bytes) -> Self {
-        Self { budget, spacing: Self::SPACING }
-    }
-
-    /// Slots that fit the budget.
-    pub fn slots(&self, shape: &Shape) -> usize {
-        usize::try_from(self.budget.0).unwrap_or(usize::MAX) / shape.state_slot_bytes().max(1)
+    /// So many, at the usual spacing.
+    pub fn of(slots: usize) -> Self {
+        Self { slots, spacing: Self::SPACING }
     }
 }
 
 impl Default for Anchors {
     /// None.
     fn default() -> Self {
-        Self::within(Bytes(0))
+        Self::of(0)
     }
 }

@@ -169,7 +169,6 @@ mod tests {
         Anchors, BackendChoice, Border, BorderKind, Context, Engine as _, Options, Prepared, Reuse,
         Target, Unattended,
     };
-    use crate::util::units::Bytes;
 
     /// The demo model on the CPU, with room for two anchors.
     fn engine() -> ModelEngine {
@@ -177,8 +176,7 @@ mod tests {
         let mut options = Options::new(model.into());
         options.backend = BackendChoice::Cpu;
         options.context = Context::Exactly(128);
-        let slot = Prepared::new(options.clone()).unwrap().info().plan.slot;
-        options.anchors = Anchors { budget: Bytes(2 * slot), spacing: 0 };
+        options.anchors = Anchors { slots: 2, spacing: 0 };
         Prepared::new(options).unwrap().open(&mut |_, _| true).unwrap()
     }
 

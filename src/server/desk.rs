@@ -60,6 +60,18 @@ pub enum State {
     Stopping,
 }
 
+impl State {
+    /// Its name in answers and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Ready => "ready",
+            Self::Idle => "idle",
+            Self::Stopping => "shutting_down",
+        }
+    }
+}
+
 /// Facts about the open model that connections need.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
@@ -151,7 +163,7 @@ impl Desk {
         let (outbox, inbox) = outbox(OUTBOX_BYTES);
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let job = Job { id, request, outbox, prepared, place };
-        jobs.send(job).map_err(|_| stopping())?;
+        jobs.send(job).map_err(|_| Failure::stopping())?;
         Ok(inbox)
     }
 
@@ -241,8 +253,8 @@ impl Desk {
             State::Ready | State::Idle => Ok(board.office.clone()),
             // It has been open before, and is loaded for somebody who came first.
             State::Loading if board.office.is_some() => Ok(board.office.clone()),
-            State::Loading => Err(loading()),
-            State::Stopping => Err(stopping()),
+            State::Loading => Err(Failure::loading()),
+            State::Stopping => Err(Failure::stopping()),
         }
     }
 
@@ -255,20 +267,12 @@ impl Desk {
     }
 
     fn open_office(&self) -> Result<Arc<Office>, Failure> {
-        self.office()?.ok_or_else(loading)
+        self.office()?.ok_or_else(Failure::loading)
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn loading() -> Failure {
-    Failure::new(FailureKind::Loading, "the model is being loaded")
-}
-
-fn stopping() -> Failure {
-    Failure::new(FailureKind::Stopping, "the server is stopping")
 }
 
 #[cfg(test)]

@@ -62,6 +62,16 @@ impl Failure {
         Self::new(FailureKind::Invalid, message).about(param)
     }
 
+    /// Nothing can be served yet.
+    pub fn loading() -> Self {
+        Self::new(FailureKind::Loading, "the model is being loaded")
+    }
+
+    /// Nothing is served any more.
+    pub fn stopping() -> Self {
+        Self::new(FailureKind::Stopping, "the server is shutting down")
+    }
+
     /// Names the field.
     #[must_use]
     pub fn about(mut self, param: impl Into<String>) -> Self {

@@ -29,6 +29,15 @@ impl Api {
             Self::Messages => "messages",
         }
     }
+
+    /// The field of its requests that the prompt comes from.
+    pub fn prompt_field(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Messages => "messages",
+            Self::Completions => "prompt",
+            Self::Responses => "input",
+        }
+    }
 }
 
 /// A request to generate.

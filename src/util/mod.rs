@@ -6,6 +6,7 @@ pub mod fs;
 pub mod hex;
 pub mod meminfo;
 pub mod notice;
+pub mod random;
 pub mod rng;
 pub mod signal;
 pub mod units;

@@ -11,7 +11,7 @@ use crate::cli::values::{self, EffortBudgets, ThinkMode};
 use crate::commands::config::engine_options;
 use crate::commands::paths;
 use crate::engine::sample::SamplerParams;
-use crate::engine::{Options, SteeringChoice};
+use crate::engine::{Anchors, Options, SteeringChoice};
 use crate::kv;
 use crate::server::http::{self, Address, Times};
 use crate::server::{Effort, LogFormat, schedule};
@@ -27,8 +27,6 @@ pub(super) struct Plan {
     pub(super) schedule: schedule::Config,
     /// What the engine is opened with.
     pub(super) engine: Options,
-    /// Anchors of each session.
-    pub(super) anchors: usize,
     /// How the log is written.
     pub(super) log: LogFormat,
     /// How long the end may take.
@@ -46,7 +44,6 @@ pub(super) fn plan(args: &ServeArgs, environment: &Environment) -> Result<Plan> 
         http: http(args, environment),
         schedule: schedule(args, environment, shutdown),
         engine: engine(args, environment)?,
-        anchors: args.requests.state_anchors as usize,
         log: match args.server.log_format {
             values::LogFormat::Text => LogFormat::Text,
             values::LogFormat::Json => LogFormat::Json,
@@ -164,6 +161,7 @@ fn engine(args: &ServeArgs, environment: &Environment) -> Result<Options> {
         sessions,
         // Each may have one position that is being saved.
         snapshots: if args.kv_disk.kv_disk_dir.is_some() { sessions } else { 0 },
+        anchors: Anchors::of((args.requests.state_anchors as usize).saturating_mul(sessions)),
         steering,
         ..engine_options(engine, environment, paths::model(engine.model.as_deref(), environment)?)
     })
@@ -191,6 +189,7 @@ mod tests {
         assert_eq!(plan.address.to_string(), "127.0.0.1:8000");
         assert_eq!(plan.http, http::Config::default());
         let schedule = plan.schedule;
+        assert_eq!(format!("{schedule:?}"), format!("{:?}", schedule::Config::default()));
         assert_eq!((schedule.sessions, schedule.default_limit), (1, 262_144));
         assert_eq!(schedule.efforts, schedule::EffortBudgets::default());
         assert_eq!(schedule.decode_stall, Duration::from_millis(150));
@@ -208,7 +207,10 @@ mod tests {
              --log-format json --state-anchors 4 --shutdown-timeout 3 --temp 0.5",
         );
         assert_eq!(plan.address.to_string(), "[::1]:0");
-        assert_eq!((plan.engine.sessions, plan.engine.snapshots, plan.anchors), (3, 3, 4));
+        assert_eq!(
+            (plan.engine.sessions, plan.engine.snapshots, plan.engine.anchors.slots),
+            (3, 3, 12)
+        );
         let disk = plan.schedule.disk.unwrap();
         assert_eq!((disk.budget_bytes, disk.limits.min_tokens), (7 << 20, 9));
         assert_eq!(

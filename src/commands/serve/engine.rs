@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::config::Plan;
 use crate::commands::run::plan;
-use crate::engine::{Anchors, BackendKind, ModelEngine, Options, Prepared};
+use crate::engine::{BackendKind, ModelEngine, Options, Prepared};
 use crate::server::LogWriter;
 use crate::server::schedule::Opened;
 use crate::term::Class;
@@ -21,14 +21,13 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// Opens the model as often as it is asked to.
 pub(super) struct Opener {
     options: Options,
-    anchors: usize,
     interrupt: Interrupt,
     log: LogWriter,
 }
 
 impl Opener {
     pub(super) fn new(plan: &Plan, interrupt: Interrupt, log: LogWriter) -> Self {
-        Self { options: plan.engine.clone(), anchors: plan.anchors, interrupt, log }
+        Self { options: plan.engine.clone(), interrupt, log }
     }
 
     /// Opens it.
@@ -36,7 +35,7 @@ impl Opener {
     /// # Errors
     /// What is wrong with file, options or device, or that Ctrl+C came meanwhile.
     pub(super) fn open(&mut self) -> Result<Opened> {
-        let prepared = self.prepare()?;
+        let prepared = Prepared::new(self.options.clone())?;
         for note in prepared.notes() {
             self.log.say(Class::Plain, note);
         }
@@ -47,19 +46,6 @@ impl Opener {
         }
         let tokenizer = Arc::new(prepared.tokenizer()?);
         Ok(Opened { engine: Box::new(self.load(prepared)?), tokenizer })
-    }
-
-    /// The size of an anchor is in the file, so their room can only be asked for at the second reading.
-    fn prepare(&self) -> Result<Prepared> {
-        let prepared = Prepared::new(self.options.clone())?;
-        let Some(model) = prepared.model().filter(|_| self.anchors > 0) else {
-            return Ok(prepared);
-        };
-        let slots = self.anchors.saturating_mul(self.options.sessions);
-        let bytes = model.shape.state_slot_bytes().saturating_mul(slots);
-        let anchors = Anchors::within(Bytes(bytes as u64));
-        drop(prepared);
-        Ok(Prepared::new(Options { anchors, ..self.options.clone() })?)
     }
 
     fn load(&self, prepared: Prepared) -> Result<ModelEngine> {

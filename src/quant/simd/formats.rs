@@ -62,6 +62,19 @@ pub(super) trait Visitor<M: Machine> {
     fn chunk(&mut self, j: usize, weights: Weights<M>, factor: M::Factor);
 }
 
+/// [`Format::sums`] by way of the chunks that a format shows.
+#[inline(always)]
+fn sums_of_chunks<M: Machine, const T: usize>(
+    format: impl Format,
+    m: M,
+    block: &[u8],
+    quants: [&[[u8; 32]; 8]; T],
+) -> (Header<M>, [M::Ints; T]) {
+    let mut sums = Sums { m, quants, totals: [m.ints_zero(); T] };
+    let header = format.visit(m, block, &mut sums);
+    (header, sums.totals)
+}
+
 /// A format of 256-weight blocks.
 pub(super) trait Format: Copy {
     /// Bytes of a block.
@@ -78,9 +91,7 @@ pub(super) trait Format: Copy {
         block: &[u8],
         quants: [&[[u8; 32]; 8]; T],
     ) -> (Header<M>, [M::Ints; T]) {
-        let mut sums = Sums { m, quants, totals: [m.ints_zero(); T] };
-        let header = self.visit(m, block, &mut sums);
-        (header, sums.totals)
+        sums_of_chunks(self, m, block, quants)
     }
 }
 
@@ -259,9 +270,7 @@ impl Format for Iq2Xxs {
         if let Some(sums) = m.iq2_sums(part(block, 2), quants) {
             return (iq2_header(m, block), sums);
         }
-        let mut sums = Sums { m, quants, totals: [m.ints_zero(); T] };
-        let header = self.visit(m, block, &mut sums);
-        (header, sums.totals)
+        sums_of_chunks(self, m, block, quants)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::frame::Frame;
 use crate::server::{Api, Failure, FailureKind};
 
 /// The body of a refusal. Paths outside of the four APIs have none and get the shape of `OpenAI`.
@@ -31,16 +32,18 @@ pub(super) fn openai_error(api: Option<Api>, failure: &Failure) -> Value {
         error["message"] = json!(format!(
             "This model's maximum context length is {ctx} tokens, but your prompt contains {prompt} tokens."
         ));
-        let param = match api {
-            Some(Api::Responses) => "input",
-            Some(Api::Completions) => "prompt",
-            Some(Api::Chat | Api::Messages) | None => "messages",
-        };
-        error["param"] = json!(failure.param.as_deref().unwrap_or(param));
+        let field = api.unwrap_or(Api::Chat).prompt_field();
+        error["param"] = json!(failure.param.as_deref().unwrap_or(field));
         error["n_prompt_tokens"] = json!(prompt);
         error["n_ctx"] = json!(ctx);
     }
     error
+}
+
+/// The end of a stream of chat or completions that failed.
+pub(super) fn openai_frames(api: Api, failure: &Failure) -> [Frame; 2] {
+    let error = json!({"error": openai_error(Some(api), failure)});
+    [Frame::named("error", &error), Frame::done()]
 }
 
 /// The error object of the messages API.

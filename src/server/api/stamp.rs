@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::server::Api;
-use crate::util::{clock, hex};
+use crate::util::{clock, hex, random};
 
 /// The id and the time of an answer, the same in all of its parts.
 #[derive(Debug, Clone)]
@@ -28,13 +28,8 @@ impl Stamp {
     }
 
     /// A stamp with an unguessable id and the time of now.
-    ///
-    /// # Errors
-    /// When the operating system has no random bytes.
-    pub fn fresh(api: Api) -> Result<Self, getrandom::Error> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random)?;
-        Ok(Self::new(api, random, clock::unix_seconds))
+    pub fn fresh(api: Api) -> Self {
+        Self::new(api, random::unguessable(), clock::unix_seconds)
     }
 
     /// What every answer and chunk of chat and completions begins with.
@@ -69,8 +64,8 @@ mod tests {
         let stamp = Stamp::new(Api::Responses, [0xab; 16], || 7);
         assert_eq!((stamp.created, stamp.now()), (7, 7));
         assert_eq!(stamp.id, format!("resp_{}", "ab".repeat(16)));
-        assert!(Stamp::fresh(Api::Chat).unwrap().id.starts_with("chatcmpl-"));
-        let fresh = || Stamp::fresh(Api::Messages).unwrap().id;
+        assert!(Stamp::fresh(Api::Chat).id.starts_with("chatcmpl-"));
+        let fresh = || Stamp::fresh(Api::Messages).id;
         assert_ne!(fresh(), fresh());
         let part = stamp.part("fc_", 0);
         assert_eq!(part.len(), 3 + 32);

@@ -1,7 +1,8 @@
 //! Tokens of a request as each family of APIs counts them (server.md 4.7).
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::frame::Frame;
 use crate::server::Usage;
 
 /// The numbers, consistent with each other whatever the engine said.
@@ -45,6 +46,12 @@ pub(super) fn chat(usage: Usage) -> Value {
         },
         "completion_tokens_details": {"reasoning_tokens": counts.reasoning},
     })
+}
+
+/// The last chunk of a stream that tells them: `envelope` has no choices.
+pub(super) fn chunk(mut envelope: Map<String, Value>, usage: Usage) -> Frame {
+    envelope.insert("usage".to_owned(), chat(usage));
+    Frame::data(&Value::Object(envelope))
 }
 
 /// For responses.

@@ -10,13 +10,11 @@ use crate::tokenizer::{TokenId, TokenMask};
 pub struct Constraint {
     matcher: Matcher,
     rows: usize,
-    /// What stands for the end in the grammar, and what is drawn for it.
-    ends: (TokenId, TokenId),
 }
 
 impl Constraint {
-    pub(super) fn new(matcher: Matcher, rows: usize, ends: (TokenId, TokenId)) -> Self {
-        Self { matcher, rows, ends }
+    pub(super) fn new(matcher: Matcher, rows: usize) -> Self {
+        Self { matcher, rows }
     }
 
     /// The tokens that may come next; the end of the text among them exactly where it may end. Never empty.
@@ -30,13 +28,7 @@ impl Constraint {
         let words = bits.as_slice().chunks(2).map(|pair| {
             u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(0)) << u32::BITS
         });
-        let mut mask = TokenMask::from_words(words, self.rows);
-        let (end, drawn) = self.ends;
-        if end != drawn && mask.contains(end) {
-            mask.remove(end);
-            mask.insert(drawn);
-        }
-        Ok(mask)
+        Ok(TokenMask::from_words(words, self.rows))
     }
 
     /// The text goes on with a token, one of those that may come next and not its end.
@@ -73,7 +65,7 @@ impl Constraint {
 
 impl std::fmt::Debug for Constraint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Constraint").field("ends", &self.ends).finish_non_exhaustive()
+        f.debug_struct("Constraint").field("rows", &self.rows).finish_non_exhaustive()
     }
 }
 

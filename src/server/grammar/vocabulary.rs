@@ -31,7 +31,6 @@ const STACK_BYTES: usize = 64 << 20;
 pub struct Grammar {
     factory: ParserFactory,
     rows: usize,
-    end: TokenId,
 }
 
 impl Grammar {
@@ -65,7 +64,7 @@ impl Grammar {
             factory.limits_mut().verbose_errors = false;
             Ok(factory)
         });
-        Ok(Self { factory: made.map_err(broken)?, rows, end })
+        Ok(Self { factory: made.map_err(broken)?, rows })
     }
 
     /// What holds a text to a format; `None` where anything goes. Takes as long as the schema is large: not for the
@@ -91,7 +90,7 @@ impl Grammar {
     /// A constraint by a schema that was checked: an object.
     fn json(&self, mut schema: Value) -> Result<Constraint, String> {
         json_options().apply_to(&mut schema);
-        self.build(TopLevelGrammar::from_json_schema(schema), self.end)
+        self.build(TopLevelGrammar::from_json_schema(schema))
     }
 
     /// The value of a parameter that is written as JSON, between the line breaks around it, by a schema of any kind.
@@ -105,7 +104,7 @@ impl Grammar {
         let mut value = GrammarWithLexer::from_json_schema(schema);
         value.name = Some("value".to_owned());
         grammar.grammars.push(value);
-        self.build(grammar, self.end).map_err(|error| schema::explain(&error, one_of.as_deref()))
+        self.build(grammar).map_err(|error| schema::explain(&error, one_of.as_deref()))
     }
 
     /// The value of a parameter that is one of these texts, between the line breaks around it.
@@ -116,16 +115,16 @@ impl Grammar {
             return Err("nothing is among its values".to_owned());
         }
         let grammar = format!("start: VALUE\nVALUE: {}", whole.join(" | "));
-        self.build(TopLevelGrammar::from_lark(grammar), self.end)
+        self.build(TopLevelGrammar::from_lark(grammar))
     }
 
-    /// A constraint by any grammar, at whose end `end` may be drawn.
-    fn build(&self, grammar: TopLevelGrammar, end: TokenId) -> Result<Constraint, String> {
+    /// A constraint by any grammar, at whose end the end of the turn may be drawn.
+    fn build(&self, grammar: TopLevelGrammar) -> Result<Constraint, String> {
         let made = guarded(|| {
             let parser = self.factory.create_parser(grammar).map_err(|error| error.to_string())?;
             Ok(Matcher::new(Ok(parser)))
         });
-        Ok(Constraint::new(made?, self.rows, (self.end, end)))
+        Ok(Constraint::new(made?, self.rows))
     }
 }
 

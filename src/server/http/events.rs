@@ -14,10 +14,10 @@ use hyper::body::Frame as Piece;
 use tokio::time::{Instant, timeout_at};
 
 use super::app::App;
-use super::generate::{cancelled, gone};
+use super::generate::cancelled;
 use super::running::Entry;
 use crate::server::api::{Encoder, Frame, Shape, Stamp};
-use crate::server::{Inbox, Update, Waiting};
+use crate::server::{Failure, Inbox, Update, Waiting};
 
 /// A reply that is being sent.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Stream {
         };
         let frames = match update {
             Ok(update) => {
-                let update = update.unwrap_or_else(|| Update::Failed(gone()));
+                let update = update.unwrap_or_else(|| Update::Failed(Failure::stopping()));
                 self.note(&update);
                 self.encoder.update(&update)
             }

@@ -65,8 +65,7 @@ async fn admit(
         let mut parsed = api::parse(api, &bytes, &context(&app, vocab))?;
         app.config.defaults.fill(&mut parsed.request);
         app.log.warnings(&id, &parsed.warnings);
-        let unlucky = |e| Failure::new(FailureKind::Engine, format!("no random numbers: {e}"));
-        let stamp = Stamp::fresh(api).map_err(unlucky)?;
+        let stamp = Stamp::fresh(api);
         let streams = parsed.request.stream;
         let inbox = app.desk.submit(id, parsed.request)?;
         Ok(Admitted { inbox, shape: parsed.shape, stamp, streams })
@@ -85,10 +84,9 @@ pub(super) fn context(app: &App, vocab: usize) -> Context<'_> {
 /// Before that moment, and when the server stops.
 pub(super) fn serving(app: &App) -> Result<usize, Failure> {
     if app.desk.status().state == Serving::Stopping {
-        return Err(Failure::new(FailureKind::Stopping, "the server is shutting down"));
+        return Err(Failure::stopping());
     }
-    let loading = || Failure::new(FailureKind::Loading, "the model is being loaded");
-    app.desk.facts().map(|facts| facts.vocab).ok_or_else(loading)
+    app.desk.facts().map(|facts| facts.vocab).ok_or_else(Failure::loading)
 }
 
 /// Waits for the end of a reply.
@@ -102,7 +100,8 @@ async fn outcome(inbox: &mut Inbox, entry: &Entry) -> Result<Outcome, Failure> {
             Some(Update::End(outcome)) => return Ok(*outcome),
             Some(Update::Failed(failure)) => return Err(failure),
             Some(_) => {}
-            None => return Err(gone()),
+            // The engine's thread has left without a word.
+            None => return Err(Failure::stopping()),
         }
     }
 }
@@ -110,9 +109,4 @@ async fn outcome(inbox: &mut Inbox, entry: &Entry) -> Result<Outcome, Failure> {
 /// Somebody else asked for the end.
 pub(super) fn cancelled() -> Failure {
     Failure::new(FailureKind::Invalid, "the response was cancelled")
-}
-
-/// The engine's thread has left without a word.
-pub(super) fn gone() -> Failure {
-    Failure::new(FailureKind::Stopping, "the server is shutting down")
 }

@@ -107,7 +107,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_takes_a_little_now_and_then_does_not() {
+    async fn patience_begins_anew_with_every_byte_that_is_taken() {
+        let (near, _far) = duplex(16);
+        let mut guard = Guard::new(near, Duration::from_mins(1));
+        let mut write = |outcome: Poll<io::Result<usize>>| {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let _ = guard.watch(&mut cx, outcome);
+            guard.waiting.as_ref().map(|waiting| waiting.deadline())
+        };
+        let first = write(Poll::Pending).unwrap();
+        assert_eq!(write(Poll::Pending), Some(first), "waiting goes on");
+        assert_eq!(write(Poll::Ready(Ok(1))), None, "and is over");
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_in_pieces_arrives_whole() {
         let (near, mut far) = duplex(16);
         let mut guard = Guard::new(near, Duration::from_mins(1));
         let reader = tokio::spawn(async move {

@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde_json::Value;
 
 use crate::server::{Api, Failure, FailureKind, api};
-use crate::util::hex;
+use crate::util::{hex, random};
 
 /// Seconds after which a client may try again: a queue moves, a model loads.
 const RETRY_AFTER: &str = "5";
@@ -18,9 +18,7 @@ pub(super) struct RequestId(pub(super) String);
 impl RequestId {
     /// A new one.
     pub(super) fn new() -> Self {
-        let mut bytes = [0; 12];
-        getrandom::fill(&mut bytes).expect("the system has random numbers");
-        Self(format!("req_{}", hex::encode(&bytes)))
+        Self(format!("req_{}", hex::encode(&random::unguessable::<12>())))
     }
 }
 

@@ -19,11 +19,11 @@ use crate::tokenizer::TokenId;
 
 /// `GET /health`.
 pub(super) async fn health(State(app): State<Arc<App>>) -> Response {
-    let (status, word) = match app.desk.status().state {
+    let state = app.desk.status().state;
+    let (status, word) = match state {
         Serving::Ready => (StatusCode::OK, "ok"),
-        Serving::Idle => (StatusCode::OK, "idle"),
-        Serving::Loading => (StatusCode::SERVICE_UNAVAILABLE, "loading"),
-        Serving::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
+        Serving::Idle => (StatusCode::OK, state.name()),
+        Serving::Loading | Serving::Stopping => (StatusCode::SERVICE_UNAVAILABLE, state.name()),
     };
     let mut response = reply::json(status, &json!({ "status": word }));
     if !status.is_success() {
@@ -53,13 +53,7 @@ pub(super) async fn slots(State(app): State<Arc<App>>) -> Response {
             })
         })
         .collect();
-    let state = match status.state {
-        Serving::Ready => "ready",
-        Serving::Idle => "idle",
-        Serving::Loading => "loading",
-        Serving::Stopping => "shutting_down",
-    };
-    ok(&json!({ "state": state, "queued": status.queued, "slots": slots }))
+    ok(&json!({ "state": status.state.name(), "queued": status.queued, "slots": slots }))
 }
 
 /// `GET /metrics`.
@@ -77,7 +71,7 @@ pub(super) async fn models(
 ) -> Response {
     match app.desk.facts() {
         Some(facts) => ok(&api::models(facts.ctx_tokens, facts.default_limit)),
-        None => refuse(None, &loading(), &id),
+        None => refuse(None, &Failure::loading(), &id),
     }
 }
 
@@ -87,7 +81,7 @@ pub(super) async fn model(
     Extension(id): Extension<RequestId>,
     Path(name): Path<String>,
 ) -> Response {
-    let Some(facts) = app.desk.facts() else { return refuse(None, &loading(), &id) };
+    let Some(facts) = app.desk.facts() else { return refuse(None, &Failure::loading(), &id) };
     let unknown = || {
         let text = format!("there is no model {name:?}; see /v1/models");
         Failure::new(FailureKind::UnknownModel, text).about("model")
@@ -96,10 +90,6 @@ pub(super) async fn model(
         Some(model) => ok(&model),
         None => refuse(None, &unknown(), &id),
     }
-}
-
-fn loading() -> Failure {
-    Failure::new(FailureKind::Loading, "the model is being loaded")
 }
 
 /// `POST /v1/messages/count_tokens`.

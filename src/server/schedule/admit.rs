@@ -44,9 +44,17 @@ impl Floor {
             if self.slots.iter().all(|slot| !slot.is_idle()) {
                 break;
             }
-            let (index, plan) = match self.choose(waiter) {
+            // Comparing a prompt with every session takes time, and nothing has changed.
+            let may_wait = waiter.arrived.elapsed() < self.common.config.best_slot_wait;
+            if may_wait && waiter.waits_since == Some(self.uses) {
+                break;
+            }
+            let (index, plan) = match self.choose(waiter, may_wait) {
                 Ok(Some(chosen)) => chosen,
-                Ok(None) => break,
+                Ok(None) => {
+                    waiter.waits_since = Some(self.uses);
+                    break;
+                }
                 Err(error) => {
                     // The engine refuses the prompt itself.
                     let waiter = queue.pop().expect("there was a first");
@@ -65,8 +73,11 @@ impl Floor {
     }
 
     /// The session for a request; `None` when it waits for a better one.
-    fn choose(&self, waiter: &Waiter) -> Result<Option<(usize, Plan)>, engine::Error> {
-        let config = &self.common.config;
+    fn choose(
+        &self,
+        waiter: &Waiter,
+        may_wait: bool,
+    ) -> Result<Option<(usize, Plan)>, engine::Error> {
         let mut views = Vec::with_capacity(self.slots.len());
         let mut plans = Vec::with_capacity(self.slots.len());
         for (index, slot) in self.slots.iter().enumerate() {
@@ -81,8 +92,8 @@ impl Floor {
             });
             plans.push(plan);
         }
-        let may_wait = waiter.arrived.elapsed() < config.best_slot_wait;
-        Ok(match choose(&views, may_wait.then_some(config.best_slot_tokens)) {
+        let worth_waiting = may_wait.then_some(self.common.config.best_slot_tokens);
+        Ok(match choose(&views, worth_waiting) {
             Some(Choice::Take(index)) => Some((index, plans.swap_remove(index))),
             Some(Choice::Wait) | None => None,
         })

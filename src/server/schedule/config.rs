@@ -57,7 +57,7 @@ impl Default for Config {
             preserve_thinking: false,
             efforts: EffortBudgets::default(),
             recover_calls: true,
-            max_queue: 64,
+            max_queue: 256,
             decode_stall: Duration::from_millis(150),
             client_stall: Duration::from_secs(30),
             best_slot_wait: Duration::from_millis(250),

@@ -277,10 +277,7 @@ impl Floor {
         if active.writing.is_in_call() || !self.common.saved.is_frontier(slot.session, tokens) {
             return Ok(());
         }
-        match self.save(index, Moment::Continued) {
-            Ok(_) => Ok(()),
-            Err(error) => self.failed(index, error),
-        }
+        self.save(index, Moment::Continued).or_else(|error| self.failed(index, error))
     }
 
     /// Hands out the next token of a reply, or ends it.

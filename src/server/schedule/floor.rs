@@ -35,6 +35,8 @@ pub(super) struct Waiter {
     pub(super) prepared: Box<super::Prepared>,
     pub(super) outbox: Outbox,
     pub(super) arrived: Instant,
+    /// The count of uses of sessions when it last preferred to wait.
+    pub(super) waits_since: Option<u64>,
     /// Dropped with it.
     pub(super) _place: Place,
 }

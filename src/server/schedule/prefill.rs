@@ -153,13 +153,18 @@ impl Floor {
     }
 
     /// Saves a session as it stands.
-    pub(super) fn save(&mut self, index: usize, moment: Moment) -> Result<bool, engine::Error> {
+    pub(super) fn save(&mut self, index: usize, moment: Moment) -> Result<(), engine::Error> {
         if matches!(moment, Moment::Evict | Moment::Shutdown) {
             self.settle(index)?;
         }
         let tools = self.tool_blocks(index);
         let slot = &self.slots[index];
-        self.common.saved.save(&mut *self.engine, slot, moment, tools)
+        if self.common.saved.save(&mut *self.engine, slot, moment, tools)? {
+            let tokens = self.engine.tokens(self.slots[index].session).len();
+            let text = format!("saving {tokens} tokens, {}", moment.reason().name());
+            self.say(index, What::Cache(text));
+        }
+        Ok(())
     }
 
     /// Evaluates what was handed out of a finished turn and not evaluated, so that the text that the client saw is the

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Config;
 use super::bindings::{CallIds, TURN_END};
 use super::format::{Form, Forms, Values};
-use super::replay::{Memory, Replayed};
+use super::replay::{Memory, Replayed, ToolFiles};
 use crate::chat::{self, Budget, Conversation, RenderOptions, Role, ThinkMode, Toolset, render};
 use crate::engine::sample::SamplerParams;
 use crate::kv;
-use crate::server::{Api, Choice, Effort, Failure, FailureKind, Input, Request, Thinking};
+use crate::server::{Choice, Effort, Failure, FailureKind, Input, Request, Thinking};
 use crate::tokenizer::{TokenId, Tokenizer};
+use crate::util::random;
 
 /// What is needed to prepare requests, for any thread.
 pub struct Office {
@@ -31,7 +32,7 @@ pub struct Office {
 /// Memory and disk.
 struct Tools {
     memory: Option<Memory>,
-    disk: Option<kv::Store>,
+    disk: Option<ToolFiles>,
 }
 
 /// A request that can be served.
@@ -141,7 +142,7 @@ impl Office {
         config: Arc<Config>,
         tokenizer: Arc<Tokenizer>,
         ctx_tokens: usize,
-        disk: Option<kv::Store>,
+        disk: Option<ToolFiles>,
     ) -> Self {
         let tools = Mutex::new(Tools { memory: config.tool_replay.map(Memory::new), disk });
         Self { tokenizer, config, ctx_tokens, tools, forms: Forms::default() }
@@ -256,7 +257,7 @@ impl Office {
         conversation: &Conversation,
         options: RenderOptions,
     ) -> Result<Rendered, Failure> {
-        let field = field_of(request.api);
+        let field = request.api.prompt_field();
         let invalid = |error: chat::Error| Failure::invalid(field, error.to_string());
         let prompt = render(conversation, &options).map_err(invalid)?;
         if options.add_generation_prompt {
@@ -277,14 +278,14 @@ impl Office {
         if let Some(at) = ids.iter().position(|id| id.index() >= rows) {
             let text =
                 format!("token {} at index {at} is beyond the vocabulary of {rows}", ids[at].0);
-            return Err(Failure::invalid(field_of(request.api), text));
+            return Err(Failure::invalid(request.api.prompt_field(), text));
         }
         Ok(Rendered::of_tokens(&self.tokenizer, ids.to_vec()))
     }
 
     fn check_length(&self, request: &Request, prompt: &Rendered) -> Result<(), Failure> {
         let (tokens, ctx) = (prompt.ids.len(), self.ctx_tokens);
-        let field = field_of(request.api);
+        let field = request.api.prompt_field();
         if tokens == 0 {
             return Err(Failure::invalid(field, "the prompt is empty"));
         }
@@ -374,20 +375,9 @@ struct Thought {
     lessened: Option<&'static str>,
 }
 
-/// The field of the request that the prompt comes from.
-fn field_of(api: Api) -> &'static str {
-    match api {
-        Api::Chat | Api::Messages => "messages",
-        Api::Completions => "prompt",
-        Api::Responses => "input",
-    }
-}
-
 /// A seed that nobody can guess, and never 0.
 fn random_seed() -> u64 {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).expect("the system's random generator works");
-    u64::from_le_bytes(bytes).max(1)
+    u64::from_le_bytes(random::unguessable()).max(1)
 }
 
 /// The calls of the last assistant message, where nothing but results of exactly these follows.

@@ -38,8 +38,8 @@ impl<T> Queue<T> {
     }
 
     /// Who is next.
-    pub(super) fn front(&self) -> Option<&T> {
-        self.waiting.front().map(|entry| &entry.item)
+    pub(super) fn front(&mut self) -> Option<&mut T> {
+        self.waiting.front_mut().map(|entry| &mut entry.item)
     }
 
     /// Takes the next one.
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(told(&mut queue), [(9, 2)]);
         assert_eq!(queue.pop(), Some(7));
         assert_eq!(told(&mut queue), [(9, 1)]);
-        assert_eq!((queue.len(), queue.front()), (1, Some(&9)));
+        assert_eq!((queue.len(), queue.front().copied()), (1, Some(9)));
     }
 
     proptest! {
@@ -119,7 +119,7 @@ mod tests {
                     }
                 }
                 told(&mut queue);
-                prop_assert_eq!((queue.len(), queue.front()), (expected.len(), expected.first()));
+                prop_assert_eq!((queue.len(), queue.front().copied()), (expected.len(), expected.first().copied()));
             }
         }
     }

@@ -14,9 +14,9 @@ use crate::chat::{
     Arguments, Conversation, End, Json, ParsedCall, RawBlock, Reader, ReaderOptions, Role, Source,
     ToolCall, Toolset, canonical,
 };
-use crate::kv::{Container, Store, ToolBlock};
+use crate::kv::{Config, Container, ModelKey, Store, ToolBlock};
 use crate::server::Api;
-use crate::util::hex;
+use crate::util::{hex, random};
 
 /// How much is remembered; what was used longest ago is forgotten first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,29 @@ pub(super) struct Memory {
     order: BTreeMap<u64, u64>,
     bytes: usize,
     clock: u64,
+}
+
+/// The files that know calls, as the threads that prepare requests see them. They are listed when the first unknown id
+/// is looked for: an index of their own, so that neither these threads nor the engine's waits for the other.
+pub(super) struct ToolFiles {
+    config: Config,
+    model: ModelKey,
+    store: Option<Store>,
+}
+
+impl ToolFiles {
+    /// Of a directory that was found to be good.
+    pub(super) fn new(config: Config, model: ModelKey) -> Self {
+        Self { config, model, store: None }
+    }
+
+    /// The index; `None` while the directory cannot be read.
+    fn store(&mut self) -> Option<&mut Store> {
+        if self.store.is_none() {
+            self.store = Store::for_model(self.config.clone(), self.model.clone()).ok();
+        }
+        self.store.as_mut()
+    }
 }
 
 impl Memory {
@@ -151,7 +174,7 @@ impl Memory {
         &mut self,
         conversation: &mut Conversation,
         tools: &Toolset,
-        mut disk: Option<&mut Store>,
+        mut disk: Option<&mut ToolFiles>,
     ) -> Replayed {
         let mut found = Replayed::default();
         for message in &mut conversation.messages {
@@ -175,9 +198,10 @@ impl Memory {
     }
 
     /// Reads what files know of calls that memory does not.
-    fn fetch(&mut self, calls: &[ToolCall], tools: &Toolset, disk: &mut Store) {
+    fn fetch(&mut self, calls: &[ToolCall], tools: &Toolset, files: &mut ToolFiles) {
         let wanted: Vec<&str> = calls.iter().filter_map(|call| call.id.as_deref()).collect();
         let Some(id) = wanted.iter().find(|id| !self.knows(id)) else { return };
+        let Some(disk) = files.store() else { return };
         let Some(entry) = disk.with_tool(id.as_bytes()) else { return };
         let name = entry.name;
         let opened = File::open(disk.path_of(&name)).ok().and_then(|f| Container::open(f).ok());
@@ -262,14 +286,11 @@ fn equal_values(a: &Value, b: &Value) -> bool {
 
 /// A new id for a call, in the form that the API's clients know. Unguessable: 128 bits of the system's generator.
 pub(super) fn new_call_id(api: Api) -> String {
-    let mut random = [0; 16];
-    // Without the system's generator nothing of this program would be safe to answer.
-    getrandom::fill(&mut random).expect("the system's random generator works");
     let prefix = match api {
         Api::Messages => "toolu_",
         Api::Chat | Api::Completions | Api::Responses => "call_",
     };
-    format!("{prefix}{}", hex::encode(&random))
+    format!("{prefix}{}", hex::encode(&random::unguessable::<16>()))
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl Saved {
         }
     }
 
-    /// Saves a session as it stands.
+    /// Saves a session as it stands; whether a file is being written now.
     ///
     /// # Errors
     /// When the engine fails.

@@ -6,6 +6,7 @@ use super::bindings::{Binding, Key};
 use super::decode::Active;
 use super::prefill::Filling;
 use super::prepare::Prepared;
+use crate::chat::thought_opening;
 use crate::engine::SessionId;
 use crate::kv::{Extensions, VisibleKey};
 use crate::server::{Api, Flags, Input, Outbox, Request, Usage};
@@ -157,8 +158,7 @@ impl Serving {
         if tools.is_some() || options.preserve_thinking || continues {
             return None;
         }
-        let opening: &[u8] = if *thinking { b"<think>\n" } else { b"<think>\n\n</think>\n\n" };
-        let shown = prompt.bytes.strip_suffix(opening)?;
+        let shown = prompt.bytes.strip_suffix(thought_opening(*thinking).as_bytes())?;
         let mut written = tokens.get(self.usage.prompt_tokens..)?;
         if *thinking {
             let close = written.iter().position(|&id| id == tokenizer.special().think_end)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::floor::{Common, Floor, Waiter};
 use super::queue::Queue;
+use super::replay::ToolFiles;
 use super::saved::Saved;
 use super::trace::Trace;
 use super::{Config, Error, Office};
@@ -72,7 +73,7 @@ where
         self.desk.stop();
         // Nobody is left without an answer.
         for job in self.jobs.try_iter() {
-            job.outbox.send(Update::Failed(stopping()));
+            job.outbox.send(Update::Failed(Failure::stopping()));
         }
         served
     }
@@ -125,12 +126,10 @@ where
         let trace = config.trace.as_ref().map(Trace::open).transpose()?;
         let store = |disk: &kv::Config| kv::Store::for_model(disk.clone(), ModelKey::of(engine));
         let saved = Saved::new(config.disk.as_ref().map(store).transpose()?);
-        // A second index, for the threads that prepare requests: it only reads.
-        let replays = config.tool_replay.is_some();
-        let for_tools = config.disk.as_ref().filter(|_| replays).map(store).transpose()?;
+        let files = config.disk.clone().map(|disk| ToolFiles::new(disk, ModelKey::of(engine)));
         let tokenizer = Arc::clone(&opened.tokenizer);
         let ctx_tokens = engine.info().ctx_tokens;
-        let office = Office::new(Arc::clone(config), tokenizer, ctx_tokens, for_tools);
+        let office = Office::new(Arc::clone(config), tokenizer, ctx_tokens, files);
         Ok(Common {
             config: Arc::clone(config),
             desk: Arc::clone(&self.desk),
@@ -206,7 +205,7 @@ where
         self.desk.stop();
         self.log.log(&LogEvent { request: None, slot: None, what: What::State("stopping") });
         let failure = match &served {
-            Ok(()) => stopping(),
+            Ok(()) => Failure::stopping(),
             Err(error) => Failure::new(FailureKind::Engine, error.to_string()),
         };
         while let Some(waiter) = queue.pop() {
@@ -228,11 +227,15 @@ fn take(queue: &mut Queue<Waiter>, job: Job) {
         outbox.send(Update::Failed(Failure::new(FailureKind::Engine, text)));
         return;
     };
-    queue.push(Waiter { id, request, prepared, outbox, arrived: Instant::now(), _place: place });
-}
-
-fn stopping() -> Failure {
-    Failure::new(FailureKind::Stopping, "the server is stopping")
+    queue.push(Waiter {
+        id,
+        request,
+        prepared,
+        outbox,
+        arrived: Instant::now(),
+        waits_since: None,
+        _place: place,
+    });
 }
 
 impl Floor {

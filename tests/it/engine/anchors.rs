@@ -1,14 +1,11 @@
 //! Conversations that change: what an edit costs, counted in tokens, and that the rest has the bits of a fresh start.
 
 use super::prefill::Open;
-use crate::support::tiny_model;
 use q36::engine::{
     Anchors, Border, BorderKind, Engine, Miss, ModelEngine, Options, Reuse, SessionId, SyncReport,
     Target, Unattended, turn_borders,
 };
-use q36::model::Model;
 use q36::tokenizer::TokenId;
-use q36::util::units::Bytes;
 
 const SYSTEM: &str = "<|im_start|>system\nYou are a careful helper.<|im_end|>\n";
 const FIRST: &str = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n";
@@ -22,13 +19,13 @@ fn ids(engine: &ModelEngine, parts: &[&str]) -> Vec<TokenId> {
 }
 
 /// Slots for so many anchors, at any distance of each other.
-fn anchors(open: Open<'_>, sessions: usize, slots: u64, spacing: usize) -> ModelEngine {
-    let slot = Model::open(&tiny_model()).unwrap().shape.state_slot_bytes() as u64;
+fn anchors(open: Open<'_>, sessions: usize, slots: usize, spacing: usize) -> ModelEngine {
     let engine = open(&|o| {
         o.sessions = sessions;
-        o.anchors = Anchors { budget: Bytes(slots * slot + slot / 2), spacing };
+        o.anchors = Anchors { slots, spacing };
     });
-    assert_eq!(engine.info().plan.slots, sessions as u64 + 1 + slots, "the budget is in the plan");
+    let planned = (sessions + 1 + slots) as u64;
+    assert_eq!(engine.info().plan.slots, planned, "their memory is in the plan");
     engine
 }
 

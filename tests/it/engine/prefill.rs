@@ -3,12 +3,11 @@
 //! Each check takes an engine of any backend; those of devices are called in `device::engine`.
 
 use q36::engine::{
-    Anchors, Border, BorderKind, Engine, Error, ModelEngine, Options, Prepared, SessionId, Slice,
-    Stage, SyncReport, Target, Unattended,
+    Anchors, Border, BorderKind, Engine, Error, ModelEngine, Options, SessionId, Slice, Stage,
+    SyncReport, Target, Unattended,
 };
 use q36::tokenizer::TokenId;
 use q36::util::rng::Rng;
-use q36::util::units::Bytes;
 use std::time::Duration;
 
 /// Opens an engine with changed options. Its chunks are smaller than the prompts here.
@@ -167,8 +166,7 @@ fn some_prompt(rng: &mut Rng, story: &[TokenId]) -> Vec<TokenId> {
 fn sessions_in_any_order_of_events_end_where_fresh_ones_do() {
     let mut engine = super::open(|o| {
         (o.sessions, o.snapshots) = (4, 1);
-        let slot = Prepared::new(o.clone()).unwrap().info().plan.slot;
-        o.anchors = Anchors { budget: Bytes(3 * slot), spacing: 10 };
+        o.anchors = Anchors { slots: 3, spacing: 10 };
     });
     let story = story(&engine);
     let mut rng = Rng::new(36);

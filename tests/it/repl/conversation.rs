@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use q36::chat::{ThinkMode, ThinkOptions};
+use q36::chat::ThinkMode;
 use q36::commands::run::repl::{Reply, Transcript};
 use q36::engine::generate::{Finish, Next};
 use q36::engine::sample::{Sampler, SamplerParams};
@@ -11,7 +11,6 @@ use q36::engine::{
     SyncControl, SyncReport, Target, Unattended,
 };
 use q36::tokenizer::TokenId;
-use q36::util::units::Bytes;
 
 use super::{OPENING, count, following};
 use crate::support::scripted::ScriptedEngine;
@@ -46,8 +45,8 @@ impl<E: Engine> Chat<E> {
     fn answer(&mut self, limit: usize, stop: usize) -> (SyncReport, Option<Finish>) {
         let report = self.prefill(&mut Unattended);
         let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
-        let (sampler, options) = (Sampler::new(greedy, 1), ThinkOptions::default());
-        let mut reply = Reply::begin(&mut self.engine, self.session, sampler, options, limit);
+        let sampler = Sampler::new(greedy, 1);
+        let mut reply = Reply::begin(&mut self.engine, self.session, sampler, None, limit);
         let mut shown = 0;
         let finish = loop {
             if shown == stop {
@@ -152,12 +151,11 @@ fn a_message_without_any_answer_is_taken_back() {
 }
 
 /// The demo model, with states to go back to as the program keeps them, or without.
-fn demo(anchors: u64) -> Chat<ModelEngine> {
+fn demo(anchors: usize) -> Chat<ModelEngine> {
     let mut options = Options::new(tiny_model());
     options.backend = BackendChoice::Cpu;
     options.context = Context::Exactly(256);
-    let slot = Prepared::new(options.clone()).unwrap().info().plan.slot;
-    options.anchors = Anchors { budget: Bytes(anchors * slot), spacing: 16 };
+    options.anchors = Anchors { slots: anchors, spacing: 16 };
     let engine = Prepared::new(options).unwrap().open(&mut |_, _| true).unwrap();
     Chat::new(engine, "You are a helpful assistant.", ThinkMode::Off)
 }

@@ -14,7 +14,6 @@ use q36::server::{
     Sampling, State, Thinking, Update, Usage, What,
 };
 use q36::util::signal::Interrupt;
-use q36::util::units::Bytes;
 
 use crate::support::tiny_model;
 
@@ -199,7 +198,7 @@ pub(super) fn with_tool(mut request: Request) -> Request {
 }
 
 /// The demo model with so many sessions and room for anchors.
-pub(super) fn demo(sessions: usize, anchors: u64) -> impl FnMut() -> Opened + Send + 'static {
+pub(super) fn demo(sessions: usize, anchors: usize) -> impl FnMut() -> Opened + Send + 'static {
     move || {
         let mut options = Options::new(tiny_model());
         options.context = Context::Exactly(1024);
@@ -207,8 +206,7 @@ pub(super) fn demo(sessions: usize, anchors: u64) -> impl FnMut() -> Opened + Se
         options.backend = BackendChoice::Cpu;
         options.sessions = sessions;
         options.snapshots = 1;
-        let slot = Prepared::new(options.clone()).unwrap().info().plan.slot;
-        options.anchors = Anchors { budget: Bytes(anchors * slot), spacing: 16 };
+        options.anchors = Anchors { slots: anchors, spacing: 16 };
         let prepared = Prepared::new(options).unwrap();
         let tokenizer = Arc::new(prepared.tokenizer().unwrap());
         let engine = prepared.open(&mut |_, _| true).unwrap();

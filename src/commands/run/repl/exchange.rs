@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::dialogue::{Desk, Dialogue};
 use super::reply::Reply;
 use super::stats::Usage;
-use crate::chat::{Budget, ThinkOptions};
+use crate::chat::Budget;
 use crate::commands::run::show::{Display, Format};
 use crate::commands::run::timing::Clock;
 use crate::commands::run::{config, prefill};
@@ -50,14 +50,10 @@ impl Dialogue<'_> {
         }
         let thinking = self.args.prompt.show_thinking;
         let mut display = Display::new(Format::Text, thinking, None, printer)?;
-        let options = ThinkOptions {
-            thinking: false,
-            budget: self.args.sampling.think_budget.map(|n| Budget::thought(n as usize)),
-            recover_calls: false,
-        };
+        let budget = self.args.sampling.think_budget.map(|n| Budget::thought(n as usize));
         let sampler = Sampler::new(config::sampler_params(self.args), self.seeds.next_u64().max(1));
         let limit = self.args.prompt.tokens as usize;
-        let mut reply = Reply::begin(desk.engine, desk.session, sampler, options, limit);
+        let mut reply = Reply::begin(desk.engine, desk.session, sampler, budget, limit);
         let mut usage = Usage { clock, reused: sync.reused, thought: 0 };
         let generated = self.generate(desk, &mut reply, &mut display, &mut usage.clock);
         // Colours end and the line is closed, whatever happened.

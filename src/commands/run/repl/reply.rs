@@ -1,7 +1,7 @@
 //! A reply in the making, with the tokens that the transcript keeps of it.
 
 use super::transcript::{Transcript, closing};
-use crate::chat::{ThinkController, ThinkOptions};
+use crate::chat::{Budget, ThinkController, ThinkOptions};
 use crate::engine::generate::{Generation, Next, ends_inside_thought};
 use crate::engine::sample::Sampler;
 use crate::engine::{Engine, Error, SessionId};
@@ -15,16 +15,16 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Begins a reply of at most `limit` tokens to the prompt that a session was synced to.
+    /// Begins a reply of at most `limit` tokens, with a thought within `budget`, to the prompt that a session was synced to.
     pub fn begin(
         engine: &mut dyn Engine,
         session: SessionId,
         sampler: Sampler,
-        options: ThinkOptions,
+        budget: Option<Budget>,
         limit: usize,
     ) -> Self {
-        let prompt = engine.tokens(session);
-        let options = ThinkOptions { thinking: ends_inside_thought(engine, prompt), ..options };
+        let thinking = ends_inside_thought(engine, engine.tokens(session));
+        let options = ThinkOptions { thinking, budget, recover_calls: false };
         let generation = Generation::new(engine, session, sampler, options, limit);
         Self { generation, tokens: Vec::new() }
     }

@@ -12,16 +12,14 @@ use crate::commands::run::{config, plan};
 use crate::commands::{Context, Exit, failure, profile, progress};
 use crate::engine::{self, Anchors, Engine as _, ModelEngine, Options, Prepared};
 use crate::kv::Moment;
-use crate::model::Model;
 use crate::term::input::{LineEditor, Settings, Source};
 use crate::term::modes::TerminalModes;
 use crate::term::{Class, Printer};
 use crate::util::signal::Interrupt;
-use crate::util::units::Bytes;
 
 /// States kept for going back: what all conversations share, and the beginnings of the last message and reply and of the
 /// message before. The published model's take 67 MB each.
-const ANCHORS: u64 = 4;
+const ANCHORS: Anchors = Anchors { slots: 4, spacing: SPACING_TOKENS };
 /// Tokens that are evaluated again rather than kept a state for.
 const SPACING_TOKENS: usize = 16;
 
@@ -37,13 +35,13 @@ pub(in crate::commands::run) fn run(args: &RunArgs, context: &Context) -> Result
         printer.note(Class::Plain, note);
     }
     printer.note(Class::Plain, &plan::line(prepared.info()));
+    let made_for = prepared.model().map(|model| model.shape.context_length);
+    let largest_ctx = made_for.filter(|_| !args.engine.context.ctx_force).unwrap_or(usize::MAX);
     let opened = progress::open(prepared, args.engine.warm_weights, context, &interrupt)?;
     let Some(mut engine) = opened else { return Ok(Exit::Interrupted) };
     let hands = (interrupt.clone(), modes, source(context)?);
     let mut dialogue = Dialogue::new(args, context, &engine, hands)?;
-    if !args.engine.context.ctx_force {
-        dialogue.largest_ctx = Model::open(&options.model)?.shape.context_length;
-    }
+    dialogue.largest_ctx = largest_ctx;
     printer.note(Class::Plain, &command::short_help());
     while let Outcome::Context(n) = sit(&mut dialogue, &mut engine, context)? {
         profile::report(&mut engine, &args.engine, context)?;
@@ -106,10 +104,7 @@ pub(in crate::commands::run) fn prepare(
     context: &Context,
 ) -> Result<(Prepared, Options)> {
     let options = config::options(args, &context.environment)?;
-    // Opening a model that cannot be read says why.
-    let slot = Model::open(&options.model).map_or(0, |model| model.shape.state_slot_bytes() as u64);
-    let anchors = Anchors { budget: Bytes(ANCHORS * slot), spacing: SPACING_TOKENS };
-    let options = Options { anchors, ..options };
+    let options = Options { anchors: ANCHORS, ..options };
     let prepared = Prepared::new(options.clone())?;
     let info = prepared.info();
     if info.device_usable.is_none_or(|usable| info.plan.on_device() <= usable.0) {

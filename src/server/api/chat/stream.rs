@@ -81,9 +81,7 @@ impl ChatStream {
         let logprobs = self.take_logprobs(true);
         frames.push(self.chunk(&json!({}), logprobs, Some(Reason::of(outcome).openai())));
         if self.form.include_usage {
-            let mut last = self.envelope(json!([]));
-            last.insert("usage".to_owned(), usage::chat(outcome.usage));
-            frames.push(Frame::data(&Value::Object(last)));
+            frames.push(usage::chunk(self.envelope(json!([])), outcome.usage));
         }
         frames.push(Frame::done());
     }
@@ -92,9 +90,7 @@ impl ChatStream {
         if self.spoken {
             frames.push(self.chunk(&json!({}), None, Some("error")));
         }
-        let error = json!({"error": errors::openai_error(Some(Api::Chat), failure)});
-        frames.push(Frame::named("error", &error));
-        frames.push(Frame::done());
+        frames.extend(errors::openai_frames(Api::Chat, failure));
     }
 
     /// The probabilities of a piece of the answer, if there are any.

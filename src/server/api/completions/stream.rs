@@ -70,9 +70,7 @@ impl CompletionsStream {
         let reason = Reason::of(outcome).openai();
         frames.push(self.chunk(json!({"text": ""}), logprobs, Some(reason)));
         if self.form.include_usage {
-            let mut last = self.envelope(json!([]));
-            last.insert("usage".to_owned(), usage::chat(outcome.usage));
-            frames.push(Frame::data(&Value::Object(last)));
+            frames.push(usage::chunk(self.envelope(json!([])), outcome.usage));
         }
         frames.push(Frame::done());
     }
@@ -81,9 +79,7 @@ impl CompletionsStream {
         if self.spoken {
             frames.push(self.chunk(json!({"text": ""}), None, Some("error")));
         }
-        let error = json!({"error": errors::openai_error(Some(Api::Completions), failure)});
-        frames.push(Frame::named("error", &error));
-        frames.push(Frame::done());
+        frames.extend(errors::openai_frames(Api::Completions, failure));
     }
 
     fn take_logprobs(&mut self) -> Option<Value> {
