@@ -36,6 +36,8 @@ pub const PROBES: &[Probe] = &[
 /// Every module.
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "checksum", file: "small/checksum.comp", defines: &[], needs: None },
+    Variant { name: "split", file: "small/split.comp", defines: &[], needs: None },
+    Variant { name: "largest", file: "small/largest.comp", defines: &[], needs: None },
     Variant { name: "rms_norm", file: "small/rms_norm.comp", defines: &[], needs: None },
     // Mat-vec, both kinds of weights in every form.
     Variant { name: "mv_q8", file: "matmul/mv_q8.comp", defines: &[], needs: None },

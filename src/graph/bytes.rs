@@ -3,6 +3,7 @@
 
 use super::Error;
 use crate::gguf::{self, Buffer, RangeReader};
+use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -95,6 +96,25 @@ impl<'a> Bytes<'a> {
                 }
                 Ok(found)
             }),
+        }
+    }
+
+    /// Fills `out` from `offset` on, by many threads at once.
+    pub(super) fn fill(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        let task = self.task_bytes();
+        let one = |(i, out): (usize, &mut [u8])| self.fill_part(offset + (i * task) as u64, out);
+        self.install(|| out.par_chunks_mut(task).enumerate().try_for_each(one))
+    }
+
+    fn fill_part(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+        match self {
+            Self::Read { reader, path, forget: false, .. } if !reader.is_direct() => {
+                let failed = |source| Error::Read { path: path.clone(), source };
+                reader.read_into(offset, out).map_err(failed)
+            }
+            Self::Read { .. } | Self::Here(_) => {
+                self.with(offset, out.len(), |bytes| out.copy_from_slice(bytes))
+            }
         }
     }
 }

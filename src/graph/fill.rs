@@ -1,19 +1,18 @@
 //! Where weights come from: the mapped file, or patterns of random numbers when only speed matters.
 
 use super::Error;
-use super::bound::{bound, bound_of_part};
+use super::bound::{Blocks, bounds};
 use super::bytes::Bytes;
 use super::import::Import;
 use super::pattern::Patterns;
 use crate::kernels::mv_q8::Planes;
+use crate::kernels::split::{Split, SplitIo};
 use crate::model::{Experts, Matrix, Model, Vector};
 use crate::quant::{self, TensorType};
 use crate::vulkan::{Queue, Slice, Stage};
 use rayon::prelude::*;
-
-/// Bytes of a `Q8_0` block and of its codes.
-const BLOCK: usize = 34;
-const CODES: usize = 32;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What a vector of floats is for: random numbers must suit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,10 +46,11 @@ pub(super) enum Fill<'a> {
 /// Copies weights of a file, in the form that the device wants.
 pub(super) struct FromFile<'a> {
     pub(super) model: &'a Model,
-    pub(super) bytes: Bytes<'a>,
+    pub(super) bytes: Arc<Bytes<'a>>,
     pub(super) import: Option<Import>,
     pub(super) queue: &'a mut Queue,
     pub(super) stage: Stage,
+    pub(super) split: Split,
     pub(super) progress: &'a mut Progress<'a>,
     pub(super) done: u64,
     pub(super) total: u64,
@@ -68,46 +68,44 @@ impl Fill<'_> {
         }
     }
 
-    /// Rows of `Q8_0` matrices, of several in turn, into planes from row `first` on. Returns a bound of the weights.
+    /// Rows of `Q8_0` matrices, of several in turn, into planes from row `first` on.
     pub(super) fn planes(
         &mut self,
         parts: &[&Matrix],
         planes: &Planes,
         first: usize,
-    ) -> Result<f32, Error> {
+    ) -> Result<(), Error> {
         let rows: usize = parts.iter().map(|m| m.rows).sum();
-        let cols = parts[0].cols;
         let part = |plane: &Slice, row_bytes: usize| {
             plane.buffer.slice(plane.offset + (first * row_bytes) as u64, (rows * row_bytes) as u64)
         };
-        let (codes, scales) = (part(&planes.codes, cols), part(&planes.scales, cols / 16));
         match self {
-            Self::File(file) => file.planes(parts, codes, scales),
-            Self::Random(patterns) => patterns.planes(parts[0], &codes, &scales),
+            Self::File(file) => file.planes(parts, planes, first),
+            Self::Random(patterns) => {
+                let cols = parts[0].cols;
+                let (codes, scales) = (part(&planes.codes, cols), part(&planes.scales, cols / 16));
+                patterns.planes(parts[0], &codes, &scales)
+            }
             #[cfg(test)]
-            Self::Nothing => Ok(1.0),
+            Self::Nothing => Ok(()),
         }
     }
 
-    /// Rows of a matrix, decoded to f32, from row `first` of `to` on. Returns a bound of the weights.
-    pub(super) fn rows(&mut self, matrix: &Matrix, to: &Slice, first: usize) -> Result<f32, Error> {
+    /// Rows of a matrix, decoded to f32, from row `first` of `to` on.
+    pub(super) fn rows(&mut self, matrix: &Matrix, to: &Slice, first: usize) -> Result<(), Error> {
         let row_bytes = matrix.cols * 4;
         let start = to.offset + (first * row_bytes) as u64;
         let to = to.buffer.slice(start, (matrix.rows * row_bytes) as u64);
         match self {
-            Self::File(file) => file.rows(matrix, to),
-            Self::Random(patterns) => {
-                patterns.floats(Float::Weight, &to)?;
-                Ok(patterns.bound(Float::Weight))
-            }
+            Self::File(file) => file.rows(matrix, &to),
+            Self::Random(patterns) => patterns.floats(Float::Weight, &to),
             #[cfg(test)]
-            Self::Nothing => Ok(1.0),
+            Self::Nothing => Ok(()),
         }
     }
 
-    /// Blocks of routed experts where they lie in the file, with a bound of their weights; `None` where the device
-    /// cannot read them there.
-    pub(super) fn in_place(&mut self, experts: &Experts) -> Result<Option<(Slice, f32)>, Error> {
+    /// Blocks of routed experts where they lie in the file; `None` where the device cannot read them there.
+    pub(super) fn in_place(&mut self, experts: &Experts) -> Result<Option<Slice>, Error> {
         match self {
             Self::File(file) => file.in_place(experts),
             Self::Random(_) => Ok(None),
@@ -116,19 +114,32 @@ impl Fill<'_> {
         }
     }
 
-    /// Blocks of routed experts, as they are. Returns a bound of their weights.
-    pub(super) fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<f32, Error> {
+    /// Blocks of routed experts, as they are.
+    pub(super) fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<(), Error> {
         match self {
             Self::File(file) => file.blocks(experts, to),
             Self::Random(patterns) => patterns.blocks(experts, to),
             #[cfg(test)]
-            Self::Nothing => Ok(1.0),
+            Self::Nothing => Ok(()),
+        }
+    }
+
+    /// For each of these, how large its weights can be. All that was filled has arrived when this returns.
+    pub(super) fn bounds(&mut self, all: &[Blocks]) -> Result<Vec<f32>, Error> {
+        match self {
+            Self::File(file) => {
+                file.stage.finish(file.queue)?;
+                bounds(file.queue, all)
+            }
+            Self::Random(patterns) => bounds(patterns.queue(), all),
+            #[cfg(test)]
+            Self::Nothing => Ok(vec![1.0; all.len()]),
         }
     }
 }
 
 impl FromFile<'_> {
-    fn in_place(&mut self, experts: &Experts) -> Result<Option<(Slice, f32)>, Error> {
+    fn in_place(&mut self, experts: &Experts) -> Result<Option<Slice>, Error> {
         let Some(import) = &mut self.import else { return Ok(None) };
         let bytes = experts.expert_bytes * experts.count;
         let Some(slice) = import.take(self.queue, experts.offset, bytes)? else {
@@ -136,124 +147,109 @@ impl FromFile<'_> {
             self.import = None;
             return Ok(None);
         };
-        let blocks = self.model.file.bytes(experts.offset, bytes as u64);
         self.in_place += bytes as u64;
         self.count(bytes)?;
-        Ok(Some((slice, bound(experts.ty, blocks))))
+        Ok(Some(slice))
     }
 
     /// Bytes as they are; the rest of the last word is zero.
     fn copy(&mut self, from: &[u8], to: &Slice) -> Result<(), Error> {
-        let piece = self.stage.piece_bytes();
-        for (i, bytes) in from.chunks(piece).enumerate() {
-            let whole = bytes.len().next_multiple_of(4);
-            let to = to.buffer.slice(to.offset + (i * piece) as u64, whole as u64);
+        self.pieces(from.len(), to, |range, out| {
+            out.copy_from_slice(&from[range]);
+            Ok(())
+        })
+    }
+
+    /// Blocks as they are.
+    fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<(), Error> {
+        let all = experts.expert_bytes * experts.count;
+        let bytes = Arc::clone(&self.bytes);
+        self.pieces(all, to, |range, out| bytes.fill(experts.offset + range.start as u64, out))
+    }
+
+    /// Has `len` bytes written piece by piece; the rest of the last word is zero.
+    fn pieces(
+        &mut self,
+        len: usize,
+        to: &Slice,
+        write: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let piece = self.stage.piece_bytes() / 4 * 4;
+        for start in (0..len).step_by(piece) {
+            let range = start..len.min(start + piece);
+            let whole = range.len().next_multiple_of(4) as u64;
+            let to = to.buffer.slice(to.offset + start as u64, whole);
+            let mut written = Ok(());
             self.stage.put(self.queue, &[to], |out| {
-                let (head, tail) = out.split_at_mut(bytes.len());
+                let (head, tail) = out.split_at_mut(range.len());
                 tail.fill(0);
-                head.copy_from_slice(bytes);
+                written = write(range.clone(), head);
             })?;
-            self.count(bytes.len())?;
+            written?;
+            self.count(range.len())?;
         }
         Ok(())
     }
 
-    /// Blocks as they are.
-    fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<f32, Error> {
-        let block = experts.ty.block_bytes();
-        let whole = |bytes: usize| (bytes / (4 * block)).max(1) * 4 * block;
-        let (piece, task) = (whole(self.stage.piece_bytes()), whole(self.bytes.task_bytes()));
-        let all = experts.expert_bytes * experts.count;
-        let mut largest = 0.0_f32;
-        for from in (0..all).step_by(piece) {
-            let len = piece.min(all - from);
-            let padded = len.next_multiple_of(4);
-            let to = to.buffer.slice(to.offset + from as u64, padded as u64);
-            let (bytes, offset) = (&self.bytes, experts.offset + from as u64);
-            let one = |(i, out): (usize, &mut [u8])| {
-                bytes.with(offset + (i * task) as u64, out.len(), |blocks| {
-                    out.copy_from_slice(blocks);
-                    bound_of_part(experts.ty, blocks)
-                })
-            };
-            let mut found = Ok(0.0);
-            self.stage.put(self.queue, &[to], |out| {
-                let (head, tail) = out.split_at_mut(len);
-                tail.fill(0);
-                found = bytes.install(|| most(head.par_chunks_mut(task).enumerate().map(one)));
-            })?;
-            largest = largest.max(found?);
-            self.count(len)?;
-        }
-        Ok(largest)
-    }
-
-    fn planes(&mut self, parts: &[&Matrix], codes: Slice, scales: Slice) -> Result<f32, Error> {
-        let cols = parts[0].cols;
-        let planes =
-            [Plane { to: codes, row_bytes: cols }, Plane { to: scales, row_bytes: cols / 16 }];
-        self.each_row(parts, &planes, |row, codes, scales| {
-            let blocks = row.chunks_exact(BLOCK);
-            let out = codes.chunks_exact_mut(CODES).zip(scales.chunks_exact_mut(2));
-            for (block, (codes, scale)) in blocks.zip(out) {
-                scale.copy_from_slice(&block[..BLOCK - CODES]);
-                codes.copy_from_slice(&block[BLOCK - CODES..]);
-            }
-        })
-    }
-
-    fn rows(&mut self, matrix: &Matrix, to: Slice) -> Result<f32, Error> {
-        let none = Plane { to: to.buffer.slice(to.offset, 0), row_bytes: 0 };
-        let planes = [Plane { to, row_bytes: matrix.cols * 4 }, none];
-        self.each_row(&[matrix], &planes, |row, out, _| decode(matrix.ty, row, out))
-    }
-
-    /// Turns every row of the matrices, of several in turn, into a row of each plane. Returns a bound of the weights.
-    fn each_row(
-        &mut self,
-        parts: &[&Matrix],
-        planes: &[Plane; 2],
-        convert: impl Fn(&[u8], &mut [u8], &mut [u8]) + Sync,
-    ) -> Result<f32, Error> {
+    /// Rows as they are, which the device splits.
+    fn planes(&mut self, parts: &[&Matrix], planes: &Planes, first: usize) -> Result<(), Error> {
         let rows: usize = parts.iter().map(|m| m.rows).sum();
-        let sizes = [planes[0].row_bytes, planes[1].row_bytes];
-        // Whole words in every piece but the last, which is padded; whole turns of all parts.
-        let turn = 2 * parts.len();
-        let fitting = |bytes: usize, row: usize| (bytes / row / turn).max(1) * turn;
-        let at_once = fitting(self.stage.piece_bytes() - 8, sizes[0] + sizes[1]);
-        let task = fitting(self.bytes.task_bytes(), parts[0].row_bytes);
-        let mut largest = 0.0_f32;
+        let (row_bytes, row_blocks) = (parts[0].row_bytes, parts[0].cols / 32);
+        let at_once = self.turns(row_bytes, parts.len());
         for from in (0..rows).step_by(at_once) {
             let count = at_once.min(rows - from);
-            let pieces = [0, 1].map(|p| planes[p].piece(from, count));
-            let bytes = &self.bytes;
-            let mut found = Ok(0.0);
-            self.stage.put(self.queue, &pieces, |out| {
-                let first = usize::try_from(pieces[0].bytes).expect("less than a piece");
-                let (a, b) = out.split_at_mut(first);
-                let used = [0, 1].map(|p| count * sizes[p]);
-                let (a, b) = (padded(a, used[0]), padded(b, used[1]));
-                let one = |(i, (a, b)): (usize, (&mut [u8], &mut [u8]))| {
-                    let span = Span { first: from + i * task, sizes };
-                    span.fill(bytes, parts, (a, b), &convert)
-                };
-                found = bytes.install(|| {
-                    if sizes[1] == 0 {
-                        most(
-                            a.par_chunks_mut(task * sizes[0])
-                                .enumerate()
-                                .map(|(i, a)| one((i, (a, &mut [])))),
-                        )
-                    } else {
-                        let chunks = a.par_chunks_mut(task * sizes[0]);
-                        most(chunks.zip(b.par_chunks_mut(task * sizes[1])).enumerate().map(one))
-                    }
-                });
+            let part_bytes = count / parts.len() * row_bytes;
+            let skipped = (from / parts.len() * row_bytes) as u64;
+            let sizes = (int(count), int(row_blocks), int(parts.len()));
+            let first = ((first + from) * row_blocks) as u64;
+            let (bytes, split) = (&self.bytes, &self.split);
+            let mut read = Ok(());
+            let fill = |out: &mut [u8]| {
+                let mut each = parts.iter().zip(out.chunks_mut(part_bytes));
+                read = each.try_for_each(|(part, out)| bytes.fill(part.offset + skipped, out));
+            };
+            self.stage.dispatch(self.queue, count * row_bytes, fill, |graph, raw| {
+                split.record(graph, "split", sizes, &SplitIo { raw, planes, first });
             })?;
-            largest = largest.max(found?);
-            self.count(count * parts[0].row_bytes)?;
+            read?;
+            self.count(count * row_bytes)?;
         }
-        Ok(largest)
+        Ok(())
+    }
+
+    /// Rows, decoded by the host.
+    fn rows(&mut self, matrix: &Matrix, to: &Slice) -> Result<(), Error> {
+        let row_bytes = matrix.cols * 4;
+        let at_once = self.turns(row_bytes, 1);
+        let task = (self.bytes.task_bytes() / matrix.row_bytes).max(1);
+        for from in (0..matrix.rows).step_by(at_once) {
+            let count = at_once.min(matrix.rows - from);
+            let start = to.offset + (from * row_bytes) as u64;
+            let to = to.buffer.slice(start, (count * row_bytes) as u64);
+            let bytes = &self.bytes;
+            let one = |(i, out): (usize, &mut [u8])| {
+                let offset = matrix.offset + ((from + i * task) * matrix.row_bytes) as u64;
+                bytes.with(offset, out.len() / row_bytes * matrix.row_bytes, |raw| {
+                    let rows = raw.chunks_exact(matrix.row_bytes);
+                    rows.zip(out.chunks_exact_mut(row_bytes))
+                        .for_each(|(row, out)| decode(matrix.ty, row, out));
+                })
+            };
+            let mut read = Ok(());
+            self.stage.put(self.queue, &[to], |out| {
+                let tasks = out.par_chunks_mut(task * row_bytes).enumerate();
+                read = bytes.install(|| tasks.try_for_each(one));
+            })?;
+            read?;
+            self.count(count * matrix.row_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// How many rows fit into a piece: whole turns of `parts` matrices, and an even number of rows of each.
+    fn turns(&self, row_bytes: usize, parts: usize) -> usize {
+        let turn = 2 * parts;
+        (self.stage.piece_bytes() / row_bytes / turn).max(1) * turn
     }
 
     fn count(&mut self, bytes: usize) -> Result<(), Error> {
@@ -262,71 +258,13 @@ impl FromFile<'_> {
     }
 }
 
-/// A target of converted rows.
-struct Plane {
-    to: Slice,
-    row_bytes: usize,
-}
-
-impl Plane {
-    /// The part of `count` rows from row `from` on.
-    fn piece(&self, from: usize, count: usize) -> Slice {
-        let bytes = (count * self.row_bytes).next_multiple_of(4);
-        self.to.buffer.slice(self.to.offset + (from * self.row_bytes) as u64, bytes as u64)
-    }
-}
-
-/// Consecutive rows of the matrices in turn, that one thread converts.
-struct Span {
-    first: usize,
-    /// Bytes of a row of each plane.
-    sizes: [usize; 2],
-}
-
-impl Span {
-    fn fill(
-        &self,
-        bytes: &Bytes<'_>,
-        parts: &[&Matrix],
-        (a, b): (&mut [u8], &mut [u8]),
-        convert: &(impl Fn(&[u8], &mut [u8], &mut [u8]) + Sync),
-    ) -> Result<f32, Error> {
-        let n = parts.len();
-        let (rows, [size_a, size_b]) = (a.len() / self.sizes[0], self.sizes);
-        let mut largest = 0.0_f32;
-        for (p, part) in parts.iter().enumerate() {
-            // Rows p, p + n ... of the span; its first row is one of the first part.
-            let count = (rows + n - 1 - p) / n;
-            let offset = part.offset + (self.first / n * part.row_bytes) as u64;
-            let found = bytes.with(offset, count * part.row_bytes, |raw| {
-                for (i, row) in raw.chunks_exact(part.row_bytes).enumerate() {
-                    let at = i * n + p;
-                    let (a, b) = (&mut a[at * size_a..][..size_a], &mut b[at * size_b..][..size_b]);
-                    convert(row, a, b);
-                }
-                bound_of_part(part.ty, raw)
-            })?;
-            largest = largest.max(found);
-        }
-        Ok(largest)
-    }
-}
-
-/// The first bytes of a padded part, once what is behind them is zero.
-fn padded(part: &mut [u8], used: usize) -> &mut [u8] {
-    let (head, tail) = part.split_at_mut(used);
-    tail.fill(0);
-    head
-}
-
-/// The largest of all, or the first error.
-fn most(found: impl ParallelIterator<Item = Result<f32, Error>>) -> Result<f32, Error> {
-    found.try_reduce(|| 0.0, |a, b| Ok(a.max(b)))
-}
-
 /// Decodes a row into the bytes of its floats.
 fn decode(ty: TensorType, row: &[u8], out: &mut [u8]) {
     let mut floats = vec![0.0_f32; out.len() / 4];
     quant::dequantize(ty, row, &mut floats);
     out.copy_from_slice(bytemuck::cast_slice(&floats));
+}
+
+fn int(n: usize) -> u32 {
+    u32::try_from(n).expect("dimensions were checked")
 }

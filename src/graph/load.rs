@@ -6,10 +6,11 @@ use super::import::Import;
 use super::pattern::Patterns;
 use super::weights::DeviceWeights;
 use super::{Error, Gpu, Source};
+use crate::kernels::split::Split;
 use crate::model::Model;
 use crate::util::meminfo;
 use crate::vulkan::{Ability, Arena, Kind, Residence, Stage};
-use rayon::prelude::*;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How weights get to the device.
@@ -63,17 +64,27 @@ pub(super) fn load(
         Source::File(model) => {
             let file = &model.file;
             let import = if imports(way, gpu) { Import::new(&gpu.device, file)? } else { None };
-            let bytes = Bytes::new(file, is_direct(way, gpu, model))?;
+            let bytes = Arc::new(Bytes::new(file, is_direct(way, gpu, model))?);
             let how = bytes.describe();
             let stage = Stage::new(&gpu.device, STAGES, stage_bytes)?;
+            let split = Split::new(&gpu.device)?;
             let queue = &mut gpu.queue;
             let (done, in_place) = (0, 0);
-            let file =
-                FromFile { model, bytes, import, queue, stage, progress, done, total, in_place };
+            let file = FromFile {
+                model,
+                bytes,
+                import,
+                queue,
+                stage,
+                split,
+                progress,
+                done,
+                total,
+                in_place,
+            };
             let mut fill = Fill::File(file);
             let weights = DeviceWeights::load(&model.shape, &model.weights, arena, &mut fill)?;
-            let Fill::File(mut file) = fill else { unreachable!("made above") };
-            file.stage.finish(file.queue)?;
+            let Fill::File(file) = fill else { unreachable!("made above") };
             (weights, how, file.in_place)
         }
         Source::Random(shape, weights) => {
@@ -115,8 +126,9 @@ fn prefers_direct(kind: Kind, bytes: u64, cached_share: f64, available: u64) -> 
 pub(super) fn copy_rate(gpu: &mut Gpu, model: &Model) -> Result<Option<f64>, Error> {
     let file = &model.file;
     let bytes = Bytes::new(file, false)?;
-    let Bytes::Read { reader, .. } = &bytes else { return Ok(None) };
-    let failed = |source| Error::Read { path: file.path().to_owned(), source };
+    if matches!(bytes, Bytes::Here(_)) {
+        return Ok(None);
+    }
     let arena = Arena::new(&gpu.device, "copies", Residence::Device, STAGE_BYTES as u64);
     let target = arena.buffer("copies", STAGE_BYTES as u64)?;
     let mut stage = Stage::new(&gpu.device, STAGES, STAGE_BYTES)?;
@@ -128,13 +140,8 @@ pub(super) fn copy_rate(gpu: &mut Gpu, model: &Model) -> Result<Option<f64>, Err
         for at in (0..all).step_by(STAGE_BYTES) {
             let len = (STAGE_BYTES as u64).min(all - at);
             let mut read = Ok(());
-            stage.put(&mut gpu.queue, &[target.slice(0, len)], |out| {
-                let task = bytes.task_bytes();
-                let one =
-                    |(i, out): (usize, &mut [u8])| reader.read_into(at + (i * task) as u64, out);
-                read = bytes.install(|| out.par_chunks_mut(task).enumerate().try_for_each(one));
-            })?;
-            read.map_err(failed)?;
+            stage.put(&mut gpu.queue, &[target.slice(0, len)], |out| read = bytes.fill(at, out))?;
+            read?;
         }
         stage.finish(&mut gpu.queue)?;
         time = begin.elapsed();

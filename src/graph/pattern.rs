@@ -5,7 +5,6 @@
 //! then says means nothing.
 
 use super::Error;
-use super::bound::bound;
 use super::fill::Float;
 use crate::model::{Experts, Matrix};
 use crate::quant::TensorType;
@@ -31,7 +30,7 @@ pub(super) struct Patterns<'a> {
     queue: &'a mut Queue,
     arena: &'a Arena,
     rng: Rng,
-    made: HashMap<Kind, (Slice, f32)>,
+    made: HashMap<Kind, Slice>,
 }
 
 impl<'a> Patterns<'a> {
@@ -40,8 +39,12 @@ impl<'a> Patterns<'a> {
         Self { queue, arena, rng: Rng::new(0x5eed), made: HashMap::new() }
     }
 
+    pub(super) fn queue(&mut self) -> &mut Queue {
+        self.queue
+    }
+
     pub(super) fn floats(&mut self, kind: Float, to: &Slice) -> Result<(), Error> {
-        self.repeat(Kind::Float(kind), to).map(|_| ())
+        self.repeat(Kind::Float(kind), to)
     }
 
     pub(super) fn planes(
@@ -49,38 +52,25 @@ impl<'a> Patterns<'a> {
         matrix: &Matrix,
         codes: &Slice,
         scales: &Slice,
-    ) -> Result<f32, Error> {
+    ) -> Result<(), Error> {
         self.repeat(Kind::Codes, codes)?;
         self.repeat(Kind::Scales { cols: matrix.cols }, scales)
     }
 
-    pub(super) fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<f32, Error> {
+    pub(super) fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<(), Error> {
         self.repeat(Kind::Blocks { ty: experts.ty, cols: experts.cols }, to)
     }
 
-    /// A bound of the weights of a pattern that was used.
-    pub(super) fn bound(&self, kind: Float) -> f32 {
-        self.made.get(&Kind::Float(kind)).map_or(0.0, |made| made.1)
-    }
-
-    /// Repeats a pattern and returns a bound of its weights.
-    fn repeat(&mut self, kind: Kind, to: &Slice) -> Result<f32, Error> {
+    fn repeat(&mut self, kind: Kind, to: &Slice) -> Result<(), Error> {
         if !self.made.contains_key(&kind) {
             let bytes = make(kind, &mut self.rng);
             let slice = self.arena.buffer("pattern", bytes.len() as u64)?.all();
             self.queue.upload(&slice, &bytes)?;
-            let bound = match kind {
-                Kind::Float(_) => bound(TensorType::F32, &bytes),
-                Kind::Codes => 0.0,
-                Kind::Scales { cols } => 128.0 * 1.2 * code_scale(cols),
-                Kind::Blocks { ty, .. } => bound(ty, &bytes),
-            };
-            self.made.insert(kind, (slice, bound));
+            self.made.insert(kind, slice);
         }
         let whole = to.buffer.slice(to.offset, to.bytes / 4 * 4);
-        let (pattern, bound) = &self.made[&kind];
-        self.queue.replicate(pattern, &whole)?;
-        Ok(*bound)
+        self.queue.replicate(&self.made[&kind], &whole)?;
+        Ok(())
     }
 }
 

@@ -10,13 +10,16 @@
 //! | a dense type without kernels of its own | f32 rows |
 
 use super::Error;
+use super::bound::Blocks;
 use super::fill::{Fill, Float};
 use crate::kernels::gemm::exponent;
+use crate::kernels::largest::{SCALES_PLANE, Scales};
 pub(super) use crate::kernels::mv_q8::Matrix as Dense;
 use crate::kernels::mv_q8::{Planes, Storage};
 use crate::model::{self, Experts, Matrix, Mixer, Shape, Vector, Weights};
 use crate::quant::TensorType;
 use crate::vulkan::{Arena, Slice};
+use std::ops::Range;
 
 /// A dense matrix with its size.
 #[derive(Clone)]
@@ -26,6 +29,8 @@ pub(super) struct Linear {
     pub(super) data: Dense,
     /// A power of two that brings the weights to the range of 16-bit floats (`kernels::gemm::exponent`).
     pub(super) exponent: i32,
+    /// Which of the bounds that a load finds choose it.
+    bounds: Range<usize>,
 }
 
 impl Linear {
@@ -53,6 +58,7 @@ pub(super) struct Bank {
     pub(super) blocks: Slice,
     /// As of [`Linear`]; gate and up of a layer share one.
     pub(super) exponent: i32,
+    bounds: Range<usize>,
 }
 
 pub(super) struct Recurrent {
@@ -115,18 +121,40 @@ impl DeviceWeights {
         arena: &Arena,
         fill: &mut Fill<'_>,
     ) -> Result<Self, Error> {
-        let mut load = Loading { arena, fill };
+        let mut load = Loading { arena, fill, blocks: Vec::new() };
         let embedding = load.linear("token_embd", &[&weights.embedding])?;
         let layers = weights.layers.iter().enumerate();
         let layers = layers.map(|(i, layer)| load.layer(i, layer)).collect::<Result<_, _>>()?;
         let output_norm = load.floats("output_norm", &weights.output_norm, Float::Norm)?;
         let output = load.linear("output", &[&weights.output])?;
         assert_eq!(weights.layers.len(), shape.layers, "weights of every layer");
-        Ok(Self { embedding, output_norm, output, layers })
+        let bounds = load.fill.bounds(&load.blocks)?;
+        let mut weights = Self { embedding, output_norm, output, layers };
+        for (value, range) in weights.exponents_mut() {
+            *value = exponent(bounds[range.clone()].iter().copied().fold(0.0, f32::max));
+        }
+        Ok(weights)
     }
-}
 
-impl DeviceWeights {
+    /// Every exponent, with the bounds that choose it.
+    fn exponents_mut(&mut self) -> Vec<(&mut i32, &Range<usize>)> {
+        let mut linears = vec![&mut self.embedding, &mut self.output];
+        let mut banks = Vec::new();
+        for layer in &mut self.layers {
+            match &mut layer.mixer {
+                DeviceMixer::Recurrent(r) => {
+                    linears.extend([&mut r.input, &mut r.out].into_iter().chain(&mut r.gates));
+                }
+                DeviceMixer::Attention(a) => linears.extend([&mut a.input, &mut a.out]),
+            }
+            let moe = &mut layer.moe;
+            linears.extend([&mut moe.router, &mut moe.shared_in, &mut moe.shared_down]);
+            banks.extend([&mut moe.gate, &mut moe.up, &mut moe.down]);
+        }
+        let linears = linears.into_iter().map(|l| (&mut l.exponent, &l.bounds));
+        linears.chain(banks.into_iter().map(|b| (&mut b.exponent, &b.bounds))).collect()
+    }
+
     /// Every slice, for graphs to know as input.
     pub(super) fn slices(&self) -> Vec<&Slice> {
         let mut all = vec![&self.output_norm];
@@ -157,18 +185,8 @@ impl DeviceWeights {
 #[cfg(test)]
 impl DeviceWeights {
     /// Every exponent.
-    pub(super) fn exponents(&self) -> Vec<i32> {
-        let mut all = vec![self.embedding.exponent, self.output.exponent];
-        for layer in &self.layers {
-            all.extend(match &layer.mixer {
-                DeviceMixer::Recurrent(r) => [r.input.exponent, r.out.exponent],
-                DeviceMixer::Attention(a) => [a.input.exponent, a.out.exponent],
-            });
-            let moe = &layer.moe;
-            all.extend([&moe.router, &moe.shared_in, &moe.shared_down].map(|l| l.exponent));
-            all.extend([&moe.gate, &moe.up, &moe.down].map(|bank| bank.exponent));
-        }
-        all
+    pub(super) fn exponents(&mut self) -> Vec<i32> {
+        self.exponents_mut().into_iter().map(|(value, _)| *value).collect()
     }
 }
 
@@ -182,6 +200,8 @@ fn dense(data: &Dense) -> Vec<&Slice> {
 struct Loading<'a, 'b> {
     arena: &'a Arena,
     fill: &'a mut Fill<'b>,
+    /// What bounds are wanted of.
+    blocks: Vec<Blocks>,
 }
 
 impl Loading<'_, '_> {
@@ -229,9 +249,10 @@ impl Loading<'_, '_> {
 
     fn moe(&mut self, name: &dyn Fn(&str) -> String, moe: &model::Moe) -> Result<Moe, Error> {
         let router = [&moe.router];
-        let (gate, gate_bound) = self.bank(&name("ffn_gate_exps"), &moe.gate)?;
-        let (up, up_bound) = self.bank(&name("ffn_up_exps"), &moe.up)?;
-        let (down, down_bound) = self.bank(&name("ffn_down_exps"), &moe.down)?;
+        let gate = self.bank(&name("ffn_gate_exps"), &moe.gate)?;
+        let up = self.bank(&name("ffn_up_exps"), &moe.up)?;
+        let both = gate.bounds.start..up.bounds.end;
+        let down = self.bank(&name("ffn_down_exps"), &moe.down)?;
         Ok(Moe {
             // `linear` decodes what is not `Q8_0`.
             router: self.linear(&name("ffn_gate_inp"), &router)?,
@@ -240,9 +261,9 @@ impl Loading<'_, '_> {
                 &moe.shared_gate_in,
                 Float::Weight,
             )?,
-            gate: Bank { exponent: exponent(gate_bound.max(up_bound)), ..gate },
-            up: Bank { exponent: exponent(gate_bound.max(up_bound)), ..up },
-            down: Bank { exponent: exponent(down_bound), ..down },
+            gate: Bank { bounds: both.clone(), ..gate },
+            up: Bank { bounds: both, ..up },
+            down,
             shared_in: self.alternating(&name("ffn_in_shexp"), &moe.sh_gate, &moe.sh_up)?,
             shared_down: self.shared_down(&name("ffn_down_shexp"), &moe.sh_down)?,
         })
@@ -261,12 +282,12 @@ impl Loading<'_, '_> {
         }
         let (rows, cols) = size_of_all(parts);
         let planes = self.planes(name, rows, cols)?;
-        let (mut first, mut bound) = (0, 0.0_f32);
+        let mut first = 0;
         for part in parts {
-            bound = bound.max(self.fill.planes(&[part], &planes, first)?);
+            self.fill.planes(&[part], &planes, first)?;
             first += part.rows;
         }
-        Ok(linear(rows, cols, Dense::Q8(planes), bound))
+        Ok(self.quantized(rows, cols, planes))
     }
 
     /// Rows of two matrices in turn.
@@ -276,8 +297,8 @@ impl Loading<'_, '_> {
         }
         let (rows, cols) = size_of_all(&[a, b]);
         let planes = self.planes(name, rows, cols)?;
-        let bound = self.fill.planes(&[a, b], &planes, 0)?;
-        Ok(linear(rows, cols, Dense::Q8(planes), bound))
+        self.fill.planes(&[a, b], &planes, 0)?;
+        Ok(self.quantized(rows, cols, planes))
     }
 
     fn shared_down(&mut self, name: &str, matrix: &Matrix) -> Result<Linear, Error> {
@@ -291,12 +312,26 @@ impl Loading<'_, '_> {
     fn plain(&mut self, name: &str, parts: &[&Matrix]) -> Result<Linear, Error> {
         let (rows, cols) = size_of_all(parts);
         let slice = self.arena.buffer(name, (rows * cols * 4) as u64)?.all();
-        let (mut first, mut bound) = (0, 0.0_f32);
+        let mut first = 0;
         for part in parts {
-            bound = bound.max(self.fill.rows(part, &slice, first)?);
+            self.fill.rows(part, &slice, first)?;
             first += part.rows;
         }
-        Ok(linear(rows, cols, Dense::F32(slice), bound))
+        let bounds = self.bounded(Scales::of(TensorType::F32), &slice);
+        let data = Dense::F32(slice);
+        Ok(Linear { rows: int(rows), cols: int(cols), data, exponent: 0, bounds })
+    }
+
+    fn quantized(&mut self, rows: usize, cols: usize, planes: Planes) -> Linear {
+        let bounds = self.bounded(SCALES_PLANE, &planes.scales);
+        let data = Dense::Q8(planes);
+        Linear { rows: int(rows), cols: int(cols), data, exponent: 0, bounds }
+    }
+
+    /// Notes that a bound is wanted.
+    fn bounded(&mut self, scales: Scales, data: &Slice) -> Range<usize> {
+        self.blocks.push(Blocks { scales, data: data.clone() });
+        self.blocks.len() - 1..self.blocks.len()
     }
 
     fn planes(&mut self, name: &str, rows: usize, cols: usize) -> Result<Planes, Error> {
@@ -307,20 +342,18 @@ impl Loading<'_, '_> {
         Ok(Planes { codes, scales })
     }
 
-    /// Experts of one kind, and a bound of their weights.
-    fn bank(&mut self, name: &str, experts: &Experts) -> Result<(Bank, f32), Error> {
-        if let Some((blocks, bound)) = self.fill.in_place(experts)? {
-            return Ok((Bank { ty: experts.ty, blocks, exponent: 0 }, bound));
-        }
-        let bytes = (experts.expert_bytes * experts.count) as u64;
-        let blocks = self.arena.buffer(name, bytes)?.all();
-        let bound = self.fill.blocks(experts, &blocks)?;
-        Ok((Bank { ty: experts.ty, blocks, exponent: 0 }, bound))
+    fn bank(&mut self, name: &str, experts: &Experts) -> Result<Bank, Error> {
+        let blocks = if let Some(blocks) = self.fill.in_place(experts)? {
+            blocks
+        } else {
+            let bytes = (experts.expert_bytes * experts.count) as u64;
+            let blocks = self.arena.buffer(name, bytes)?.all();
+            self.fill.blocks(experts, &blocks)?;
+            blocks
+        };
+        let bounds = self.bounded(Scales::of(experts.ty), &blocks);
+        Ok(Bank { ty: experts.ty, blocks, exponent: 0, bounds })
     }
-}
-
-fn linear(rows: usize, cols: usize, data: Dense, bound: f32) -> Linear {
-    Linear { rows: int(rows), cols: int(cols), data, exponent: exponent(bound) }
 }
 
 /// Rows of all, and their common width.

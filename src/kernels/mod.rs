@@ -41,11 +41,13 @@ pub mod cvt;
 pub mod flash;
 pub mod gemm;
 pub mod kv;
+pub mod largest;
 pub mod moe_combine;
 pub mod moe_gemm;
 pub mod moe_plan;
 pub mod rope;
 pub mod router_gemm;
+pub mod split;
 
 pub use registry::{BUNDLE_HASH, INTERFACES, Interface, MODULES, Module, module};
 

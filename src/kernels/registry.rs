@@ -101,6 +101,8 @@ pub const INTERFACES: &[&Interface] = &[
     &super::head_gate::F16,
     &super::copy::COPY,
     &super::checksum::CHECKSUM,
+    &super::split::SPLIT,
+    &super::largest::LARGEST,
     &super::mv_q8::PLAIN[0],
     &super::mv_q8::PLAIN[1],
     &super::mv_q8::NORM[0],

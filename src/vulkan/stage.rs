@@ -1,11 +1,11 @@
-//! Bulk loading: a ring of upload buffers. The host fills one while the device copies from the others, so
-//! a load runs at the speed of the slower of the two.
+//! Bulk loading: a ring of upload buffers. The host fills one while the device copies from the others, or has dispatches
+//! read them where they are, so a load runs at the speed of the slower of the two.
 
 use super::buffer::{Buffer, Slice};
 use super::device::Device;
 use super::error::Error;
 use super::memory::{Arena, Residence};
-use super::record::{Commands, barrier};
+use super::record::{Commands, Graph, barrier};
 use super::submit::{Patience, Queue, Ticket, Waited};
 use ash::vk::{self, AccessFlags2 as A, PipelineStageFlags2 as S};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 struct Slot {
     commands: Commands,
     buffer: Arc<Buffer>,
-    /// The copy out of it that was last submitted, and where to.
+    /// What was last submitted that reads it, and where its bytes go if the commands are ours.
     busy: Option<(Ticket, Vec<Arc<Buffer>>)>,
 }
 
@@ -62,10 +62,7 @@ impl Stage {
         for slice in to {
             queue.check(slice, size(slice));
         }
-        let count = self.slots.len();
-        let slot = &mut self.slots[self.next];
-        self.next = (self.next + 1) % count;
-        slot.wait(queue)?;
+        let slot = self.next_slot(queue)?;
         slot.buffer.fill(0, bytes, fill);
         let source = slot.buffer.raw();
         slot.commands.record(|vk, buffer| {
@@ -86,6 +83,45 @@ impl Stage {
         let ticket = queue.submit_raw(slot.commands.buffer, "load")?;
         slot.busy = Some((ticket, to.iter().map(|slice| Arc::clone(&slice.buffer)).collect()));
         Ok(())
+    }
+
+    /// Has dispatches read `bytes` bytes that `fill` writes, where they lie: `graph` adds them to a level that has
+    /// begun, and gets whole words. Returns when they are submitted: what is submitted later sees their results.
+    ///
+    /// # Errors
+    /// As [`Graph::record`].
+    ///
+    /// # Panics
+    /// When the bytes are more than a piece.
+    pub fn dispatch(
+        &mut self,
+        queue: &mut Queue,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+        graph: impl FnOnce(&mut Graph, Slice),
+    ) -> Result<(), Error> {
+        let whole = bytes.next_multiple_of(4);
+        assert!(whole <= self.piece_bytes, "{bytes} bytes, a piece has {}", self.piece_bytes);
+        let slot = self.next_slot(queue)?;
+        slot.buffer.fill(0, bytes, fill);
+        let slice = slot.buffer.slice(0, whole as u64);
+        let mut dispatches = Graph::new("load");
+        dispatches.input(&slice);
+        dispatches.level();
+        graph(&mut dispatches, slice);
+        let recorded = dispatches.record(queue.device())?;
+        // The queue holds what it uses until it has run.
+        slot.busy = Some((queue.submit(&recorded)?, Vec::new()));
+        Ok(())
+    }
+
+    /// The buffer whose turn it is, once the device has let go of it.
+    fn next_slot(&mut self, queue: &mut Queue) -> Result<&mut Slot, Error> {
+        let count = self.slots.len();
+        let slot = &mut self.slots[self.next];
+        self.next = (self.next + 1) % count;
+        slot.wait(queue)?;
+        Ok(slot)
     }
 
     /// Waits until everything has arrived.

@@ -15,7 +15,7 @@ fn contents(gpu: &mut Gpu, model: &Arc<Model>, way: Way, stage_bytes: usize) -> 
         true
     };
     let source = Source::File(model);
-    let (weights, loaded) = load(gpu, source, &arena, (way, stage_bytes), progress).unwrap();
+    let (mut weights, loaded) = load(gpu, source, &arena, (way, stage_bytes), progress).unwrap();
     assert_eq!(heard, (model.file.tensor_bytes(), model.file.tensor_bytes()), "progress");
     let mut all = Vec::new();
     for slice in weights.slices() {
