@@ -11,7 +11,6 @@ use super::slot::{Serving, Work};
 use crate::chat::{ThinkTokens, Toolset};
 use crate::engine::sample::{self, DrawRules, Penalties, Sampler, SamplerParams};
 use crate::engine::{self, SessionId, StateIo};
-use crate::kv::Moment;
 use crate::server::{Choice, Input, Logprob, Ranked, Request, Update, What};
 use crate::tokenizer::{TokenId, TokenMask, Tokenizer};
 
@@ -251,7 +250,13 @@ impl Floor {
         }
         let steps: Vec<_> = rows.iter().map(|(_, step)| *step).collect();
         self.common.desk.counters().count_batch(steps.len());
-        if let Err(error) = self.engine.decode(&steps) {
+        let began = Instant::now();
+        let decoded = self.engine.decode(&steps);
+        if self.common.config.batch_log {
+            let what = What::Batch { rows: steps.len(), took: began.elapsed() };
+            self.common.say(None, None, what);
+        }
+        if let Err(error) = decoded {
             // Some may have advanced: all of them are where the engine could keep them.
             let failure = Self::failure_of(&error);
             for (index, _) in rows {
@@ -269,27 +274,13 @@ impl Floor {
         Ok(true)
     }
 
-    /// Long replies are saved on their way, but not inside a call.
-    fn save_at_frontier(&mut self, index: usize) -> Result<(), Error> {
-        let slot = &self.slots[index];
-        let Work::Decode(active) = &slot.work else { return Ok(()) };
-        let tokens = self.engine.tokens(slot.session).len();
-        if active.writing.is_in_call() || !self.common.saved.is_frontier(slot.session, tokens) {
-            return Ok(());
-        }
-        self.save(index, Moment::Continued).or_else(|error| self.failed(index, error))
-    }
-
     /// Hands out the next token of a reply, or ends it.
     fn write(&mut self, index: usize) -> Result<(), Error> {
         loop {
             let slot = &mut self.slots[index];
             let Work::Decode(active) = &mut slot.work else { return Ok(()) };
             match active.writing.next() {
-                Next::Over => {
-                    self.finish_reply(index);
-                    return Ok(());
-                }
+                Next::Over => return self.finish_reply(index),
                 // What was handed out is evaluated first, and what is drawn then is told now.
                 Next::Draw | Next::Feed(_) if active.unfed.is_some() => {
                     return match active.tell(&mut *self.engine, slot.session) {
@@ -354,10 +345,10 @@ impl Floor {
         }
     }
 
-    /// The reply is over: it is answered first, then remembered.
-    fn finish_reply(&mut self, index: usize) {
+    /// The reply is over: it is answered first, then remembered, and saved where that was put off.
+    fn finish_reply(&mut self, index: usize) -> Result<(), Error> {
         let work = std::mem::take(&mut self.slots[index].work);
-        let Work::Decode(active) = work else { return };
+        let Work::Decode(active) = work else { return Ok(()) };
         let Active { serving, writing, unfed, started, .. } = *active;
         let (updates, mut written) = writing.finish();
         let usage = &mut written.outcome.usage;
@@ -375,5 +366,6 @@ impl Floor {
         self.remember(index, &serving, &written, unfed);
         self.touch(index);
         self.report(index, &serving, &written, started.elapsed());
+        self.save_finished(index, &serving)
     }
 }
