@@ -51,13 +51,12 @@ pub const VARIABLES: [Variable; 23] = [
     },
     Variable {
         name: "Q36_SERVER_PREFILL_QUANTUM",
-        effect: "at most as long as N prompt tokens take, a server looks for other work; longest is \
-                 a quarter of a second anyway",
+        effect: "a server interrupts a prompt after the time that so many of its tokens take, after \
+                 250 ms at the latest",
     },
     Variable {
         name: "Q36_SERVER_MIXED_PREFILL_QUANTUM",
-        effect: "the same while replies wait for their next token; --max-decode-stall-ms bounds it \
-                 anyway",
+        effect: "the same while replies are being written; --max-decode-stall-ms bounds it anyway",
     },
     Variable {
         name: "Q36_SERVER_DECODE_COALESCE_US",

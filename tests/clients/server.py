@@ -15,6 +15,8 @@ MODEL = "qwen3.6-35b-a3b"
 # The demo model on the processor, which gives the same answers everywhere.
 DEMO = ("-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "-c", "4096")
 
+# What ends a reply of the demo model, forbidden.
+ENDS = {"4063": -100, "4065": -100}
 FUNCTIONS = {
     "list": ("List one directory.", {"path": "The directory"}, ["path"]),
     "bash": ("Run a command in the shell and return its output.", {"command": "The command to run"}, ["command"]),
@@ -84,14 +86,16 @@ class Server:
     def kill(self):
         """Ends it without a word."""
         self.process.kill()
-        self.process.wait(60)
-        self.reader.join(10)
-        self.home.cleanup()
+        self._end()
 
     def stop(self):
         """Asks it to end, and returns its exit status."""
         self.process.terminate()
+        return self._end()
+
+    def _end(self):
         status = self.process.wait(60)
         self.reader.join(10)
+        self.process.stderr.close()
         self.home.cleanup()
         return status

@@ -1,6 +1,7 @@
 """More clients than sessions, for a short while: nobody gets another one's state, nobody is passed over, nothing fails."""
 
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -16,8 +17,10 @@ class Load(unittest.TestCase):
         for sessions in ("2", "4"):
             options = serve_load.parse(["--sessions", sessions, "--seconds", str(SECONDS)])
             known = known or serve_load.quiet_answers(serve_load.scripts(), list(serve_load.DEMO), options.patience, True)
-            result, odd = serve_load.measure(options, known)
-            with self.subTest(sessions=sessions):
+            with self.subTest(sessions=sessions), tempfile.TemporaryDirectory(prefix="q36-load-") as folder:
+                # What gives way is kept on disk, and comes back from there under load.
+                options.flags = [*serve_load.DEMO, *(["--kv-disk-dir", folder, "--kv-cache-min-tokens", "32"] if sessions == "4" else [])]
+                result, odd = serve_load.measure(options, known)
                 self.assertEqual(serve_load.verdict(result, options), [], f"{result}\n" + "\n".join(odd[:5]))
                 # Many sessions change hands, and what they hold is still found.
                 self.assertGreater(result["requests"], 32, result)

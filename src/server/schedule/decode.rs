@@ -1,6 +1,6 @@
 //! Replies, a token of each at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Error;
 use super::floor::Floor;
@@ -35,6 +35,8 @@ pub(super) struct Active {
     values: Option<Values>,
     /// Whether the engine was told of either last.
     told_form: bool,
+    /// How long it took to work out what the next token may be.
+    ruling: Duration,
     pub(super) started: Instant,
     last_token: Option<Instant>,
     /// When it was told about, and how many tokens it had.
@@ -92,7 +94,9 @@ impl Active {
         let is_formed = self.form_mask().is_some();
         let was_formed = std::mem::replace(&mut self.told_form, is_formed);
         if changed || is_formed || was_formed || self.has_moving_rules() {
+            let began = Instant::now();
             let rules = self.rules(engine.tokenizer());
+            self.ruling += began.elapsed();
             engine.set_rules(id, rules)?;
         }
         Ok(())
@@ -222,6 +226,7 @@ impl Floor {
             told_form: serving.prepared.form.is_some(),
             form: serving.prepared.form.take(),
             values: serving.prepared.values.take(),
+            ruling: Duration::ZERO,
             started: now,
             last_token: None,
             told: (now, 0),
@@ -283,7 +288,12 @@ impl Floor {
                 Next::Over => return self.finish_reply(index),
                 // What was handed out is evaluated first, and what is drawn then is told now.
                 Next::Draw | Next::Feed(_) if active.unfed.is_some() => {
-                    return match active.tell(&mut *self.engine, slot.session) {
+                    let told = active.tell(&mut *self.engine, slot.session);
+                    let ruling = std::mem::take(&mut active.ruling);
+                    if !ruling.is_zero() {
+                        self.common.desk.counters().count_rules(ruling);
+                    }
+                    return match told {
                         Ok(()) => Ok(()),
                         Err(error) => self.failed(index, error),
                     };
@@ -313,6 +323,8 @@ impl Floor {
             active.serving.outbox.send(update);
         }
         active.unfed = Some(fed.id);
+        let began = Instant::now();
+        let is_held = active.form.is_some() || active.values.is_some();
         let form = active.form.as_mut().filter(|_| in_answer);
         let held = form.map_or(Ok(()), |form| form.fed(fed)).and_then(|()| {
             let open = active.writing.open_value();
@@ -321,6 +333,9 @@ impl Floor {
                 .as_mut()
                 .map_or(Ok(()), |values| values.fed(&self.tokenizer, fed.id, open))
         });
+        if is_held {
+            active.ruling += began.elapsed();
+        }
         if let Err(failure) = held {
             self.fail(index, failure);
             return;

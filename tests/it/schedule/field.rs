@@ -8,7 +8,7 @@ use q36::kv::{self, Limits};
 use q36::server::schedule::Config;
 use q36::server::{Finish, Request};
 
-use super::disk::{long, short};
+use super::disk::{call, long, short};
 use super::harness::{Heard, Server, blunt, chat, demo, with_tool};
 use super::scripted::{Control, Replies, scripted};
 use super::spoiled::spoiled;
@@ -16,7 +16,6 @@ use crate::support::temp_dir;
 
 const REPLIES: Replies = &[
     ("plan", "I wonder.\n</think>\n\nShall I read it?"),
-    ("broken", "Hm.\n</think>\n\nLook:\n\n<tool_call>\n<function"),
     (
         "list",
         "A call.\n</think>\n\n<tool_call>\n<function=f>\n<parameter=s>\n02\n</parameter>\n</function>\n</tool_call>",
@@ -101,14 +100,14 @@ fn a_turn_that_ends_without_a_call_goes_on_in_a_conversation_of_calls() {
 }
 
 #[test]
-fn a_call_that_is_none_costs_no_more_than_its_turn() {
-    let server = Server::start(Config::default(), scripted(4096, REPLIES, &Control::default()));
-    let messages = [Message::system("word ".repeat(300)), Message::user("broken")];
-    let broken = server.ask("1", with_tool(chat(&messages)));
-    assert!(broken.outcome.calls.is_empty(), "{:?}", broken.outcome);
-    let again = server.ask("2", with_tool(chat(&next(&messages, &broken, "thanks"))));
-    assert_eq!(again.outcome.text, "You are welcome.");
-    assert!(again.evaluated() < 60, "{:?}", again.outcome.usage);
+fn a_call_that_was_cut_off_costs_no_more_than_its_turn() {
+    let server = Server::start(Config::default(), demo(1, 4));
+    let cut = server.ask("1", Request { limit: Some(6), ..call(&server, false) });
+    assert!(cut.outcome.open_call.is_some(), "{:?}", cut.outcome);
+    let messages = next(&long("Call the function."), &cut, "And then?");
+    let again = server.ask("2", with_tool(short(blunt(&messages))));
+    assert_eq!(server.continuation("2").source, "anchor");
+    assert!(again.evaluated() < 40, "{:?}", again.outcome.usage);
 }
 
 #[test]

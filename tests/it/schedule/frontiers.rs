@@ -4,14 +4,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use q36::chat::Message;
+use q36::engine::tokenizer_of;
 use q36::kv::{self, Limits};
+use q36::model::Model;
 use q36::server::schedule::Config;
-use q36::server::{Finish, Request, Thinking};
+use q36::server::{Finish, Request, Sampling, Thinking};
 use tempfile::TempDir;
 
 use super::disk::{call, long, short};
 use super::harness::{Heard, Server, blunt, chat, demo, with_tool};
-use crate::support::temp_dir;
+use crate::support::{temp_dir, tiny_model};
 
 /// Distance of saves in tokens, and more than the marks between two turns have.
 const STEP: usize = 40;
@@ -53,6 +55,16 @@ fn left_behind(dir: &Path) -> TempDir {
     copy
 }
 
+/// A thought that does not end by itself, of more than `STEP` tokens where `budget` is 200.
+fn ponders(request: Request, budget: Option<usize>) -> Request {
+    let model = Model::open(&tiny_model()).unwrap();
+    let special = *tokenizer_of(&model).unwrap().special();
+    let ends = [special.think_end, special.im_end, special.endoftext];
+    let bias = ends.into_iter().map(|id| (id, -1000.0)).collect();
+    let sampling = Sampling { bias, ..request.sampling };
+    Request { sampling, thinking: Thinking { budget, ..request.thinking }, ..request }
+}
+
 /// Asks a server that finds nothing but `dir`.
 fn ask_after(dir: &TempDir, request: Request) -> (Heard, &'static str) {
     let server = Server::start(config(dir.path(), STEP), demo(1, 0));
@@ -65,7 +77,8 @@ fn a_frontier_inside_a_thought_is_saved_with_the_answer_behind_it() {
     let dir = temp_dir();
     let messages = long("Tell me about the fox.");
     let server = Server::start(config(dir.path(), STEP), demo(1, 0));
-    let first = server.ask("1", short(chat(&messages)));
+    let first =
+        server.ask("1", ponders(Request { limit: Some(700), ..short(chat(&messages)) }, Some(200)));
     assert!(first.outcome.usage.reasoning_tokens > STEP, "{:?}", first.outcome);
     assert_ne!(first.outcome.finish, Finish::Length);
     let left = left_behind(dir.path());
@@ -85,7 +98,7 @@ fn no_text_is_saved_that_nobody_sends() {
     let prompt = server.desk.count(&chat(&long("Tell me about the fox."))).unwrap();
     // It is cut off inside of its thought.
     let request = Request { limit: Some(3 * STEP), ..chat(&long("Tell me about the fox.")) };
-    let cut = server.ask("1", request);
+    let cut = server.ask("1", ponders(request, None));
     assert!(cut.outcome.thought_open, "{:?}", cut.outcome);
     let left = left_behind(dir.path());
     let files = std::fs::read_dir(left.path()).unwrap().count();
