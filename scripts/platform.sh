@@ -94,6 +94,8 @@ is_present() {
     amd-vulkan-driver) has_amd_vulkan_driver ;;
     validation-layer) has_validation_layer ;;
     python3-venv) python3 -c 'import ensurepip' 2>/dev/null ;;
+    # A directory that not everybody has in PATH.
+    haproxy) have haproxy || [ -x "$SYSTEM_ROOT/usr/sbin/haproxy" ] ;;
     *) have "$1" ;;
     esac
 }

@@ -28,7 +28,7 @@ unit           every test but those of the GPU code, in the Vulkan build     com
 vulkan         the GPU code and each kernel, validation layers on            any Vulkan 1.3 device
 isa            machine code of the hot kernels, compiled for a BC-250         Mesa's AMD driver
 cpu            every test of the build without Vulkan                        nothing
-clients        OpenAI's and Anthropic's packages, and bare sockets, with q36  python3; network once
+clients        OpenAI's and Anthropic's packages, and bare sockets, with q36  python3, haproxy; network once
 shell          syntax and behaviour of the scripts                           python3
 download       download_model.sh against a local hub                         python3, curl
 release-build  both builds answer a prompt with the demo model               compiler tools
@@ -80,7 +80,7 @@ needed_by() {
     vulkan) echo cc cxx cmake ninja python3 git vulkan-loader cpu-vulkan-driver validation-layer spirv-val ;;
     isa) echo cc cxx cmake ninja python3 git vulkan-loader amd-vulkan-driver ;;
     cpu) echo cc ;;
-    clients) echo cc python3 python3-venv ;;
+    clients) echo cc python3 python3-venv haproxy ;;
     shell) echo python3 ;;
     download) echo python3 curl ;;
     esac

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::debug::DebugSwitches;
+use super::server_environment::ServerEnvironment;
 use super::values;
 
 /// A variable and what it does.
@@ -20,7 +21,7 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 19] = [
+pub const VARIABLES: [Variable; 23] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
@@ -47,6 +48,23 @@ pub const VARIABLES: [Variable; 19] = [
     Variable {
         name: "Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY",
         effect: "when set, a tool call that begins inside a thought stays part of it",
+    },
+    Variable {
+        name: "Q36_SERVER_PREFILL_QUANTUM",
+        effect: "a server interrupts a prompt after the time that so many of its tokens take, after \
+                 250 ms at the latest",
+    },
+    Variable {
+        name: "Q36_SERVER_MIXED_PREFILL_QUANTUM",
+        effect: "the same while replies are being written; --max-decode-stall-ms bounds it anyway",
+    },
+    Variable {
+        name: "Q36_SERVER_DECODE_COALESCE_US",
+        effect: "taken for old scripts, 0 to 100000: all replies share every step, none is waited for",
+    },
+    Variable {
+        name: "Q36_SERVER_BATCH_LOG",
+        effect: "a server logs how many replies share each step, unless 0",
     },
     Variable { name: "Q36_DEBUG", effect: "developer switches, a list of NAME or NAME=VALUE" },
     Variable { name: "Q36_GGUF_DIR", effect: "where download_model.sh puts files" },
@@ -121,8 +139,8 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// `Q36_API_KEY`.
     pub api_key: Option<String>,
-    /// `Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY` is set.
-    pub no_call_recovery: bool,
+    /// What is said to `serve` alone.
+    pub server: ServerEnvironment,
     /// `HOME`.
     pub user_home: Option<PathBuf>,
     /// `Q36_DEBUG`.
@@ -160,7 +178,7 @@ impl Environment {
             lock_file: path("Q36_LOCK_FILE"),
             home: path("Q36_HOME").or_else(|| directory("HOME").map(|home| home.join(".q36"))),
             api_key: set("Q36_API_KEY").map(|key| key.to_string_lossy().into_owned()),
-            no_call_recovery: set("Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY").is_some(),
+            server: ServerEnvironment::read(set)?,
             user_home: directory("HOME"),
             debug: DebugSwitches::parse(&debug.to_string_lossy())?,
             runtime_dir: directory("XDG_RUNTIME_DIR"),

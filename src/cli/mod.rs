@@ -26,6 +26,7 @@ pub mod man;
 pub mod run;
 pub mod sampling;
 pub mod serve;
+pub mod server_environment;
 pub mod steering;
 pub mod streaming;
 pub mod values;

@@ -73,8 +73,8 @@ fn notice(printer: &Printer) -> Notice {
             printer.raw_message("\n");
         }
         match tone {
-            Tone::Remark => printer.note(Class::Plain, line),
-            Tone::Warning => printer.warning(line),
+            Tone::Remark | Tone::Back => printer.note(Class::Plain, line),
+            Tone::Warning | Tone::Away => printer.warning(line),
         }
     })
 }

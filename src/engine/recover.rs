@@ -79,7 +79,7 @@ impl ModelEngine {
         let begin = Instant::now();
         let why = cause.to_string();
         let why = why.lines().next().unwrap_or_default();
-        self.notice.warn(&format!("{why}; opening it again"));
+        self.notice.away(&format!("{why}; opening it again"));
         let failed = |error| Error::Recovery(Box::new(error));
         // They hold the slots that tokens are evaluated into.
         self.drop_chunks();
@@ -96,7 +96,7 @@ impl ModelEngine {
             }
         }
         let (tokens, seconds) = (grouped(evaluated as u64), begin.elapsed().as_secs_f64());
-        self.notice.remark(&format!("the device is back: {tokens} tokens again in {seconds:.1} s"));
+        self.notice.back(&format!("the device is back: {tokens} tokens again in {seconds:.1} s"));
         Ok(())
     }
 

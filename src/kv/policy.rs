@@ -115,6 +115,12 @@ impl Limits {
         aligned && tokens >= self.min_tokens && tokens > last_stored
     }
 
+    /// Whether a position between `last_stored` and here was one to save at, where that could not be done there.
+    pub fn is_overdue(&self, tokens: usize, last_stored: usize) -> bool {
+        let Some(step) = self.continued_step() else { return false };
+        self.is_frontier(tokens / step * step, last_stored)
+    }
+
     /// Where the cold save of a prompt is.
     pub fn cold_tokens(&self, tokens: usize, anchor: Option<usize>) -> Option<usize> {
         let range = self.min_tokens..=self.cold_max_tokens;
@@ -230,6 +236,18 @@ mod tests {
         assert_eq!(stops(21_000, 5001, None, 20_480), []);
         assert_eq!(stops(40_960, 20_481, None, 0), [(30_720, Continued), (40_960, Continued)]);
         assert_eq!(stops(100, 0, None, 0), []);
+    }
+
+    #[test]
+    fn a_save_that_was_put_off_stays_due_until_it_is_made() {
+        let limits = Limits { continued_tokens: 1000, align_tokens: 0, ..Limits::default() };
+        let cases = [(999, 0, false), (1000, 0, true), (1700, 0, true), (1700, 1700, false)];
+        for (tokens, last, expected) in
+            cases.into_iter().chain([(1999, 1700, false), (2001, 1700, true)])
+        {
+            assert_eq!(limits.is_overdue(tokens, last), expected, "{tokens} after {last}");
+        }
+        assert!(!Limits { continued_tokens: 0, ..limits }.is_overdue(5000, 0), "there are none");
     }
 
     #[test]

@@ -124,6 +124,7 @@ pub struct Desk {
     /// Requests that have no session yet, those on their way included.
     queued: Arc<AtomicUsize>,
     is_stopping: AtomicBool,
+    is_away: AtomicBool,
 }
 
 /// What the engine's thread says about itself.
@@ -143,6 +144,7 @@ impl Desk {
             metrics: Metrics::default(),
             queued: Arc::default(),
             is_stopping: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
         }
     }
 
@@ -203,9 +205,18 @@ impl Desk {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
+    /// Says whether the device of an open model is lost and being opened again. Requests are taken meanwhile; whoever
+    /// asks how things are hears that the model is being loaded. From any thread: the engine's is busy with it.
+    pub fn set_away(&self, is_away: bool) {
+        self.is_away.store(is_away, Ordering::Relaxed);
+    }
+
     /// How things are.
     pub fn status(&self) -> Status {
         let mut status = self.board().status.clone();
+        if status.state == State::Ready && self.is_away.load(Ordering::Relaxed) {
+            status.state = State::Loading;
+        }
         status.queued = self.queued.load(Ordering::Relaxed);
         status
     }

@@ -97,6 +97,13 @@ pub enum What {
         /// Tokens a second of the reply.
         average_tps: f64,
     },
+    /// A step of replies.
+    Batch {
+        /// How many shared it.
+        rows: usize,
+        /// How long it took.
+        took: Duration,
+    },
     /// A thought was closed by the server.
     ThoughtClosed {
         /// How: `soft_forced`, `hard_forced`, `eos_forced` or `call_forced`.

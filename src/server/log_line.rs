@@ -43,6 +43,9 @@ fn what(what: &What) -> LogEntry {
                 .with("chunk_tps", rounded(*chunk_tps))
                 .with("average_tps", rounded(*average_tps))
         }
+        What::Batch { rows, took } => {
+            LogEntry::new(Class::Timing, "step").with("rows", *rows).with("seconds", seconds(*took))
+        }
         What::ThoughtClosed { how, tokens } => LogEntry::new(Class::Generation, "thought closed")
             .with("how", *how)
             .with("tokens", *tokens),

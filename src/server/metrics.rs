@@ -26,6 +26,7 @@ pub struct Metrics {
     first_token: Histogram,
     between_tokens: Histogram,
     batch: Histogram,
+    rules: Histogram,
     disk_bytes: Gauge,
     disk_files: Gauge,
 }
@@ -60,6 +61,8 @@ impl Default for Metrics {
             // A millisecond to two seconds.
             between_tokens: Histogram::new(exponential_buckets(0.001, 2.0, 12)),
             batch: Histogram::new([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 16.0]),
+            // A hundredth of a millisecond to a third of a second.
+            rules: Histogram::new(exponential_buckets(0.00001, 2.0, 16)),
             disk_bytes: Gauge::default(),
             disk_files: Gauge::default(),
         };
@@ -89,6 +92,8 @@ impl Metrics {
         let between = self.between_tokens.clone();
         r.register("between_tokens_seconds", "Between two tokens of a reply", between);
         r.register("batch_rows", "Sessions of a decode step", self.batch.clone());
+        let rules = self.rules.clone();
+        r.register("rules_seconds", "Masks and penalties of a token, made before its step", rules);
         r.register("disk_bytes", "Bytes of saved sessions", self.disk_bytes.clone());
         r.register("disk_files", "Files of saved sessions", self.disk_files.clone());
     }
@@ -153,6 +158,11 @@ impl Metrics {
     /// A decode step had so many rows.
     pub fn count_batch(&self, rows: usize) {
         self.batch.observe(rows as f64);
+    }
+
+    /// What the next token of a reply may be took so long to work out.
+    pub fn count_rules(&self, took: Duration) {
+        self.rules.observe(took.as_secs_f64());
     }
 
     /// How many wait, and how many are served.

@@ -10,6 +10,10 @@ pub enum Tone {
     Remark,
     /// Something is not as it should be.
     Warning,
+    /// Nothing can be done until the next [`Tone::Back`].
+    Away,
+    /// What was away works again.
+    Back,
 }
 
 type Listener = dyn Fn(Tone, &str) + Send + Sync;
@@ -32,6 +36,16 @@ impl Notice {
     /// Says what is not as it should be.
     pub fn warn(&self, line: &str) {
         self.say(Tone::Warning, line);
+    }
+
+    /// Says that nothing can be done for a while, and why.
+    pub fn away(&self, line: &str) {
+        self.say(Tone::Away, line);
+    }
+
+    /// Says that this is over.
+    pub fn back(&self, line: &str) {
+        self.say(Tone::Back, line);
     }
 
     fn say(&self, tone: Tone, line: &str) {

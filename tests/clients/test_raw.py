@@ -9,12 +9,10 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from server import Server
+from server import ENDS, Server
 
 APIS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/responses": "input", "/v1/messages": "messages"}
 PARIS = [{"role": "user", "content": "What is the capital of France?"}]
-# What ends a reply of the demo model.
-ENDS = {"4063": -100, "4065": -100}
 
 
 def post(path, body, *headers):

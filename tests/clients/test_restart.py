@@ -1,13 +1,11 @@
 """A server that is killed goes on from what it saved."""
 
 import json
-import os
 import tempfile
-import time
 import unittest
 import urllib.request
 
-from server import Server
+from server import Server, rest
 
 SYSTEM = {"role": "system", "content": "You answer in one short sentence. " * 4}
 CAPITALS = {"France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo", "Germany": "Berlin"}
@@ -17,14 +15,6 @@ TURNS = 20
 STEP, TURN = 64, 40
 # Before which turns the server is killed, and whether it has come to rest by then.
 KILLS = {5: True, 11: True, 12: False, 17: False}
-
-
-def rest(folder):
-    """Waits until no file is being written."""
-    quiet, end = 0, time.monotonic() + 60
-    while quiet < 5 and time.monotonic() < end:
-        quiet = 0 if any(".tmp" in name for name in os.listdir(folder)) else quiet + 1
-        time.sleep(0.02)
 
 
 def ask(server, messages, preserve):

@@ -85,7 +85,8 @@ fn flags_for_users_exist() {
     const TOOLS: &str =
         "--release --no-default-features --features --all-targets --lib --bench --locked --short";
     let files = read_tree();
-    let scripts = files.iter().filter(|f| f.kind == Kind::Shell).map(|f| &*f.text);
+    let is_script = |f: &&Source| f.kind == Kind::Shell || f.path.starts_with("speed-bench/");
+    let scripts = files.iter().filter(is_script).map(|f| &*f.text);
     let known: Vec<&str> = scripts.chain([TOOLS]).collect();
     let pages = files.iter().filter(|f| USER_PAGES.contains(&&*f.path));
     report(pages.flat_map(|page| readme::check_flags(page, &known)));

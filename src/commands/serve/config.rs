@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::cli::environment::Environment;
 use crate::cli::serve::ServeArgs;
+use crate::cli::server_environment::ServerEnvironment;
 use crate::cli::values::{self, EffortBudgets, ThinkMode};
 use crate::commands::config::engine_options;
 use crate::commands::paths;
@@ -101,7 +102,9 @@ fn schedule(args: &ServeArgs, environment: &Environment, shutdown: Duration) -> 
         thinking: sampling.think_mode() != ThinkMode::Off,
         preserve_thinking: args.thinking.preserve_thinking,
         efforts: efforts(args.thinking.effort_budgets.unwrap_or_default()),
-        recover_calls: !environment.no_call_recovery,
+        recover_calls: !environment.server.no_call_recovery,
+        quanta: quanta(&environment.server),
+        batch_log: environment.server.batch_log,
         max_queue: requests.max_queue as usize,
         decode_stall: Duration::from_millis(requests.max_decode_stall_ms.into()),
         idle_unload: args.server.idle_unload.map(|n| Duration::from_secs(u64::from(n) * 60)),
@@ -113,6 +116,13 @@ fn schedule(args: &ServeArgs, environment: &Environment, shutdown: Duration) -> 
             max_bytes: args.server.trace_max_mb.map_or(u64::MAX, |n| u64::from(n) << 20),
         }),
         ..defaults
+    }
+}
+
+fn quanta(environment: &ServerEnvironment) -> schedule::Quanta {
+    schedule::Quanta {
+        alone: environment.prefill_quantum.map(|n| n as usize),
+        mixed: environment.mixed_prefill_quantum.map(|n| n as usize),
     }
 }
 
@@ -232,6 +242,21 @@ mod tests {
         let environment = Environment { api_key: Some("e".into()), ..Environment::default() };
         assert_eq!(keys(&args(""), &environment), ["e"]);
         assert_eq!(keys(&args("--api-key a"), &environment), ["a"]);
+    }
+
+    #[test]
+    fn what_the_environment_says_of_sharing_the_engine_reaches_the_scheduler() {
+        let server = ServerEnvironment {
+            prefill_quantum: Some(7),
+            mixed_prefill_quantum: Some(3),
+            batch_log: true,
+            no_call_recovery: true,
+            ..ServerEnvironment::default()
+        };
+        let environment = Environment { server, ..Environment::default() };
+        let config = super::plan(&args(""), &environment).unwrap().schedule;
+        assert_eq!(config.quanta, schedule::Quanta { alone: Some(7), mixed: Some(3) });
+        assert!(config.batch_log && !config.recover_calls);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 use super::config::Plan;
 use crate::commands::run::plan;
 use crate::engine::{BackendKind, ModelEngine, Options, Prepared};
-use crate::server::LogWriter;
 use crate::server::schedule::Opened;
+use crate::server::{Desk, LogWriter};
 use crate::term::Class;
 use crate::util::notice::{Notice, Tone};
 use crate::util::signal::Interrupt;
@@ -23,11 +23,12 @@ pub(super) struct Opener {
     options: Options,
     interrupt: Interrupt,
     log: LogWriter,
+    desk: Arc<Desk>,
 }
 
 impl Opener {
-    pub(super) fn new(plan: &Plan, interrupt: Interrupt, log: LogWriter) -> Self {
-        Self { options: plan.engine.clone(), interrupt, log }
+    pub(super) fn new(plan: &Plan, interrupt: Interrupt, log: LogWriter, desk: Arc<Desk>) -> Self {
+        Self { options: plan.engine.clone(), interrupt, log, desk }
     }
 
     /// Opens it.
@@ -73,10 +74,42 @@ impl Opener {
 
     /// What the engine says while it works.
     fn notice(&self) -> Notice {
-        let log = self.log.clone();
-        Notice::to(move |tone, line| match tone {
-            Tone::Remark => log.say(Class::Plain, line),
-            Tone::Warning => log.say(Class::Warning, line),
-        })
+        let (log, desk) = (self.log.clone(), Arc::clone(&self.desk));
+        Notice::to(move |tone, line| pass_on(&log, &desk, (tone, line)))
+    }
+}
+
+/// Logs what the engine says, and has the server say that it waits for its device.
+fn pass_on(log: &LogWriter, desk: &Desk, (tone, line): (Tone, &str)) {
+    match tone {
+        Tone::Remark | Tone::Back => log.say(Class::Plain, line),
+        Tone::Warning | Tone::Away => log.say(Class::Warning, line),
+    }
+    match tone {
+        Tone::Away => desk.set_away(true),
+        Tone::Back => desk.set_away(false),
+        Tone::Remark | Tone::Warning => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::server::{LogFormat, State};
+
+    #[test]
+    fn a_server_whose_device_is_opened_again_is_not_ready() {
+        let (jobs, _received) = channel();
+        let desk = Desk::new(jobs);
+        let log = LogWriter::to(|_| {}, LogFormat::Text, || 0);
+        desk.announce(State::Ready, Vec::new());
+        let mut seen = Vec::new();
+        for tone in [Tone::Warning, Tone::Away, Tone::Remark, Tone::Back] {
+            pass_on(&log, &desk, (tone, "the device is lost"));
+            seen.push(desk.status().state);
+        }
+        assert_eq!(seen, [State::Ready, State::Loading, State::Loading, State::Ready]);
     }
 }

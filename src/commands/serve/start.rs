@@ -46,9 +46,9 @@ pub(in crate::commands) fn run(args: &ServeArgs, context: &Context) -> Result<Ex
     for warning in warnings(args, &plan) {
         log.say(Class::Warning, &warning);
     }
-    let opener = Opener::new(&plan, interrupt.clone(), log.clone());
     let (sender, jobs) = mpsc::channel();
     let desk = Arc::new(Desk::new(sender));
+    let opener = Opener::new(&plan, interrupt.clone(), log.clone(), Arc::clone(&desk));
     let app = Arc::new(App::new(Arc::clone(&desk), plan.http.clone(), log.clone()));
     let (ended, end) = oneshot::channel();
     let worker_desk = Arc::clone(&desk);

@@ -7,6 +7,7 @@ use axum::response::Response;
 
 use super::Config;
 use super::auth::Keys;
+use super::body::Room;
 use super::reply::RequestId;
 use super::running::Running;
 use crate::server::api::ResponseStore;
@@ -20,6 +21,7 @@ pub struct App {
     pub(super) keys: Keys,
     pub(super) responses: ResponseStore,
     pub(super) running: Arc<Running>,
+    pub(super) bodies: Room,
     pub(super) log: LogWriter,
 }
 
@@ -31,7 +33,8 @@ impl App {
     /// Around a desk.
     pub fn new(desk: Arc<Desk>, config: Config, log: LogWriter) -> Self {
         let (keys, responses) = (Keys::new(&config.keys), ResponseStore::new(config.responses));
-        Self { desk, config, keys, responses, running: Arc::default(), log }
+        let bodies = Room::new(config.body_bytes, config.times.read);
+        Self { desk, config, keys, responses, running: Arc::default(), bodies, log }
     }
 
     /// One line for each request that is refused or that wants something done; reading is not worth one.

@@ -1,8 +1,11 @@
 //! Reading the body of a request: at most so much, never waiting long, compressed or not.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody as _};
@@ -11,20 +14,64 @@ use flate2::read::MultiGzDecoder;
 
 use crate::server::{Failure, FailureKind};
 
+/// Bodies of the largest size that may be held at once; of smaller ones there may be more.
+const LARGEST_AT_ONCE: usize = 4;
+
+/// The memory that all bodies share: a thousand clients that send slowly, or all at once, cannot have it all.
+#[derive(Debug)]
+pub(super) struct Room {
+    left: Arc<AtomicUsize>,
+    /// Of one body.
+    limit: usize,
+    patience: Duration,
+}
+
+/// A body that was read. Its room is free again when it is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) bytes: Vec<u8>,
+    left: Arc<AtomicUsize>,
+}
+
+impl Room {
+    /// For bodies of at most `limit` bytes, whose pieces may be `patience` apart.
+    pub(super) fn new(limit: usize, patience: Duration) -> Self {
+        let left = Arc::new(AtomicUsize::new(limit.saturating_mul(LARGEST_AT_ONCE)));
+        Self { left, limit, patience }
+    }
+}
+
+impl Held {
+    /// Adds a piece, if there is room for it.
+    fn push(&mut self, piece: &[u8]) -> bool {
+        let take = |left: usize| left.checked_sub(piece.len());
+        let has_room = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        if has_room {
+            self.bytes.extend_from_slice(piece);
+        }
+        has_room
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.left.fetch_add(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
 /// Reads a body to its end.
 ///
 /// # Errors
 /// [`FailureKind::TooLarge`], before anything is read where the header tells; [`FailureKind::Timeout`] when nothing
-/// comes for as long as `patience`; [`FailureKind::Invalid`] when it ends early.
-pub(super) async fn read(
-    mut body: Body,
-    limit: usize,
-    patience: Duration,
-) -> Result<Vec<u8>, Failure> {
+/// comes for as long as it may take; [`FailureKind::QueueFull`] when other bodies leave no room for it;
+/// [`FailureKind::Invalid`] when it ends early.
+pub(super) async fn read(mut body: Body, room: &Room) -> Result<Held, Failure> {
+    let Room { left, limit, patience } = room;
+    let (limit, patience) = (*limit, *patience);
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
-    let mut read = Vec::new();
+    let mut read = Held { bytes: Vec::new(), left: Arc::clone(left) };
     loop {
         let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let frame = tokio::time::timeout(patience, next).await.map_err(|_| {
@@ -36,10 +83,13 @@ pub(super) async fn read(
             Failure::new(FailureKind::Invalid, format!("the body is broken off or malformed: {e}"))
         };
         let data = frame.map_err(early)?.into_data().unwrap_or_else(|_trailers| Bytes::new());
-        if read.len() + data.len() > limit {
+        if read.bytes.len() + data.len() > limit {
             return Err(too_large(limit));
         }
-        read.extend_from_slice(&data);
+        if !read.push(&data) {
+            let text = "the server holds as many bodies of requests as it may; try again later";
+            return Err(Failure::new(FailureKind::QueueFull, text));
+        }
     }
 }
 
@@ -47,19 +97,24 @@ pub(super) async fn read(
 ///
 /// # Errors
 /// [`FailureKind::Invalid`] for unknown encodings and damaged data, [`FailureKind::TooLarge`] when it unpacks to too much.
-pub(super) fn decode(headers: &HeaderMap, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, Failure> {
-    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return Ok(body) };
+pub(super) fn decode<'a>(
+    headers: &HeaderMap,
+    body: &'a [u8],
+    limit: usize,
+) -> Result<Cow<'a, [u8]>, Failure> {
+    let plain = Ok(Cow::Borrowed(body));
+    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return plain };
     let encoding = String::from_utf8_lossy(encoding.as_bytes()).trim().to_ascii_lowercase();
     match &*encoding {
-        "" | "identity" => Ok(body),
+        "" | "identity" => plain,
         "gzip" | "x-gzip" => {
             let mut unpacked = Vec::new();
             let packed =
-                MultiGzDecoder::new(&*body).take(limit as u64 + 1).read_to_end(&mut unpacked);
+                MultiGzDecoder::new(body).take(limit as u64 + 1).read_to_end(&mut unpacked);
             packed.map_err(|e| {
                 Failure::new(FailureKind::Invalid, format!("the body is not gzip: {e}"))
             })?;
-            if unpacked.len() > limit { Err(too_large(limit)) } else { Ok(unpacked) }
+            if unpacked.len() > limit { Err(too_large(limit)) } else { Ok(unpacked.into()) }
         }
         other => {
             let text =
@@ -85,7 +140,7 @@ mod tests {
 
     fn encoded(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, FailureKind> {
         let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding.parse().unwrap())]);
-        decode(&headers, body.to_vec(), limit).map_err(|failure| failure.kind)
+        decode(&headers, body, limit).map(Cow::into_owned).map_err(|failure| failure.kind)
     }
 
     #[test]
@@ -103,10 +158,28 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_end_at_the_limit() {
-        let patience = Duration::from_mins(1);
-        assert_eq!(read(Body::from("12345"), 5, patience).await, Ok(b"12345".to_vec()));
-        let failure = read(Body::from("123456"), 5, patience).await.unwrap_err();
+        let room = |limit| Room::new(limit, Duration::from_mins(1));
+        assert_eq!(read(Body::from("12345"), &room(5)).await.unwrap().bytes, b"12345");
+        let failure = read(Body::from("123456"), &room(5)).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::TooLarge);
-        assert_eq!(read(Body::empty(), 0, patience).await, Ok(Vec::new()));
+        assert_eq!(read(Body::empty(), &room(0)).await.unwrap().bytes, b"");
+    }
+
+    #[tokio::test]
+    async fn bodies_share_their_room_and_give_it_back() {
+        let room = Room::new(5, Duration::from_mins(1));
+        let mut held = Vec::new();
+        for _ in 0..LARGEST_AT_ONCE {
+            held.push(read(Body::from("12345"), &room).await.unwrap());
+        }
+        let failure = read(Body::from("1"), &room).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::QueueFull);
+        assert_eq!(read(Body::empty(), &room).await.unwrap().bytes, b"", "it needs none");
+        held.pop();
+        let failure = read(Body::from("123456"), &room).await.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::TooLarge);
+        assert!(read(Body::from("12345"), &room).await.is_ok(), "what was refused takes no room");
+        drop(held);
+        assert_eq!(room.left.load(Ordering::Relaxed), 5 * LARGEST_AT_ONCE);
     }
 }

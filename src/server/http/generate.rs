@@ -57,11 +57,10 @@ async fn admit(
 ) -> Result<Admitted, Failure> {
     let vocab = serving(app)?;
     let (parts, content) = request.into_parts();
-    let config = &app.config;
-    let bytes = body::read(content, config.body_bytes, config.times.read).await?;
+    let held = body::read(content, &app.bodies).await?;
     let (app, id) = (Arc::clone(app), id.0.clone());
     aside(move || {
-        let bytes = body::decode(&parts.headers, bytes, app.config.body_bytes)?;
+        let bytes = body::decode(&parts.headers, &held.bytes, app.config.body_bytes)?;
         let mut parsed = api::parse(api, &bytes, &context(&app, vocab))?;
         app.config.defaults.fill(&mut parsed.request);
         app.log.warnings(&id, &parsed.warnings);

@@ -16,6 +16,9 @@ use super::{Listener, Times, connection};
 
 /// Connections at once; more wait to be accepted.
 const CONNECTIONS: usize = 1024;
+/// Bytes that the system may hold for a client. It says that there is room again only when a third of them is taken:
+/// of the megabytes that it would hold otherwise that takes a slow client longer than one may wait that has stopped.
+const SEND_BYTES: usize = 64 << 10;
 /// Pause after the system refused to accept, usually for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -94,6 +97,8 @@ fn tcp(
 ) -> impl Future<Output = ()> + Send + use<> {
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
+    // Without it slow clients are only given up too early.
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES);
     held(permit, connect(stream, peer, shared))
 }
 

@@ -161,11 +161,10 @@ async fn worked_on(
     work: impl FnOnce(&App, &[u8]) -> Result<Value, Failure> + Send + 'static,
 ) -> Result<Response, Failure> {
     let (parts, content) = request.into_parts();
-    let (limit, patience) = (app.config.body_bytes, app.config.times.read);
-    let bytes = body::read(content, limit, patience).await?;
+    let held = body::read(content, &app.bodies).await?;
     let app = Arc::clone(app);
     let value = aside(move || {
-        let bytes = body::decode(&parts.headers, bytes, limit)?;
+        let bytes = body::decode(&parts.headers, &held.bytes, app.config.body_bytes)?;
         work(&app, &bytes)
     })
     .await?;

@@ -1,9 +1,9 @@
 //! Giving requests sessions: where most of the prompt is already, in memory or on disk (server.md 13.1, 13.6).
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::bindings::Key;
+use super::bindings::{self, Key};
 use super::floor::{Floor, Waiter};
 use super::prefill::Filling;
 use super::queue::Queue;
@@ -231,6 +231,10 @@ impl Floor {
         });
         slot.affinity.clone_from(&serving.request.affinity);
         slot.calls = call_ids(&serving.prepared);
+        let chat = serving.prepared.chat.as_ref().filter(|_| serving.prepared.thinking);
+        if let Some(sends) = chat.and_then(|(said, _)| bindings::sends_thoughts(said)) {
+            self.common.sends_thoughts = sends;
+        }
         self.common.desk.counters().count_prompt(tokens.len(), report.reused, source);
         let continuation = Continuation {
             source,
@@ -254,6 +258,7 @@ impl Floor {
             loaded,
             started: Instant::now(),
             chunk: (Instant::now(), report.reused),
+            worked: Duration::ZERO,
             serving,
             tokens,
         };

@@ -120,18 +120,24 @@ pub(super) fn remember(bindings: &mut Vec<Binding>, new: Binding) {
     bindings.push(new);
 }
 
+/// Whether a client sends the thoughts before calls back with them; `None` where the conversation has no calls.
+pub(super) fn sends_thoughts(conversation: &Conversation) -> Option<bool> {
+    let calls = conversation.messages.iter().filter(|message| !message.tool_calls.is_empty());
+    let thought = |message: &Message| message.reasoning.as_ref().is_some_and(|t| !t.is_empty());
+    // Not every call has one.
+    calls.map(thought).reduce(|one, other| one || other)
+}
+
 /// The texts that a conversation may come back as, up to the end of the `reply` that was just written for it: with and
-/// without its thought, before results of its calls and before a new question. The likeliest comes first.
+/// without its thought, before results of its calls and before a new question. The likeliest comes first: what the client
+/// did before, or what clients `usually` do.
 pub(super) fn keys(
     conversation: &Conversation,
     options: RenderOptions,
     reply: &Message,
+    usually: bool,
 ) -> Vec<Key> {
-    let sends_thoughts = conversation
-        .messages
-        .iter()
-        .filter(|message| !message.tool_calls.is_empty())
-        .all(|message| message.reasoning.as_ref().is_some_and(|thought| !thought.is_empty()));
+    let sends_thoughts = sends_thoughts(conversation).unwrap_or(usually);
     let with = reply.clone();
     let without = reply.clone().with_reasoning("");
     let forms = if sends_thoughts { [with, without] } else { [without, with] };
@@ -189,7 +195,7 @@ mod tests {
 
     fn binding(messages: &[Message], reply: &Message) -> Binding {
         let conversation = Conversation::new(messages.to_vec());
-        let keys = keys(&conversation, RenderOptions::default(), reply);
+        let keys = keys(&conversation, RenderOptions::default(), reply, true);
         let ids =
             reply.tool_calls.iter().filter_map(|call| call.id.clone()).collect::<BTreeSet<_>>();
         let calls = (!ids.is_empty()).then_some(CallIds { ids, messages: messages.len() });
@@ -229,7 +235,28 @@ mod tests {
         let options = RenderOptions { preserve_thinking: true, ..RenderOptions::default() };
         let conversation = Conversation::new(vec![Message::user("q")]);
         let reply = Message::assistant("a").with_reasoning("r");
-        assert_eq!(keys(&conversation, options, &reply).len(), 2);
+        assert_eq!(keys(&conversation, options, &reply, true).len(), 2);
+    }
+
+    #[test]
+    fn the_likeliest_form_is_that_of_the_calls_before_or_of_other_conversations() {
+        let reply = Message::assistant("").with_reasoning("R").with_calls(vec![call("call_2")]);
+        let before = |thought: &str| {
+            let called =
+                Message::assistant("").with_reasoning(thought).with_calls(vec![call("call_1")]);
+            Conversation::new(vec![Message::user("Go"), called, Message::tool("r1")])
+        };
+        let none = Conversation::new(vec![Message::user("Go")]);
+        for (conversation, usually, expected) in [
+            (before("T"), false, true),
+            (before(""), true, false),
+            (none.clone(), true, true),
+            (none, false, false),
+        ] {
+            let keys = keys(&conversation, RenderOptions::default(), &reply, usually);
+            let first = String::from_utf8_lossy(&keys[0].text).into_owned();
+            assert_eq!(first.contains("<think>\nR\n</think>"), expected, "{first}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Replies, a token of each at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Error;
 use super::floor::Floor;
@@ -11,7 +11,6 @@ use super::slot::{Serving, Work};
 use crate::chat::{ThinkTokens, Toolset};
 use crate::engine::sample::{self, DrawRules, Penalties, Sampler, SamplerParams};
 use crate::engine::{self, SessionId, StateIo};
-use crate::kv::Moment;
 use crate::server::{Choice, Input, Logprob, Ranked, Request, Update, What};
 use crate::tokenizer::{TokenId, TokenMask, Tokenizer};
 
@@ -36,6 +35,8 @@ pub(super) struct Active {
     values: Option<Values>,
     /// Whether the engine was told of either last.
     told_form: bool,
+    /// How long it took to work out what the next token may be.
+    ruling: Duration,
     pub(super) started: Instant,
     last_token: Option<Instant>,
     /// When it was told about, and how many tokens it had.
@@ -93,7 +94,9 @@ impl Active {
         let is_formed = self.form_mask().is_some();
         let was_formed = std::mem::replace(&mut self.told_form, is_formed);
         if changed || is_formed || was_formed || self.has_moving_rules() {
+            let began = Instant::now();
             let rules = self.rules(engine.tokenizer());
+            self.ruling += began.elapsed();
             engine.set_rules(id, rules)?;
         }
         Ok(())
@@ -223,6 +226,7 @@ impl Floor {
             told_form: serving.prepared.form.is_some(),
             form: serving.prepared.form.take(),
             values: serving.prepared.values.take(),
+            ruling: Duration::ZERO,
             started: now,
             last_token: None,
             told: (now, 0),
@@ -251,7 +255,13 @@ impl Floor {
         }
         let steps: Vec<_> = rows.iter().map(|(_, step)| *step).collect();
         self.common.desk.counters().count_batch(steps.len());
-        if let Err(error) = self.engine.decode(&steps) {
+        let began = Instant::now();
+        let decoded = self.engine.decode(&steps);
+        if self.common.config.batch_log {
+            let what = What::Batch { rows: steps.len(), took: began.elapsed() };
+            self.common.say(None, None, what);
+        }
+        if let Err(error) = decoded {
             // Some may have advanced: all of them are where the engine could keep them.
             let failure = Self::failure_of(&error);
             for (index, _) in rows {
@@ -269,30 +279,21 @@ impl Floor {
         Ok(true)
     }
 
-    /// Long replies are saved on their way, but not inside a call.
-    fn save_at_frontier(&mut self, index: usize) -> Result<(), Error> {
-        let slot = &self.slots[index];
-        let Work::Decode(active) = &slot.work else { return Ok(()) };
-        let tokens = self.engine.tokens(slot.session).len();
-        if active.writing.is_in_call() || !self.common.saved.is_frontier(slot.session, tokens) {
-            return Ok(());
-        }
-        self.save(index, Moment::Continued).or_else(|error| self.failed(index, error))
-    }
-
     /// Hands out the next token of a reply, or ends it.
     fn write(&mut self, index: usize) -> Result<(), Error> {
         loop {
             let slot = &mut self.slots[index];
             let Work::Decode(active) = &mut slot.work else { return Ok(()) };
             match active.writing.next() {
-                Next::Over => {
-                    self.finish_reply(index);
-                    return Ok(());
-                }
+                Next::Over => return self.finish_reply(index),
                 // What was handed out is evaluated first, and what is drawn then is told now.
                 Next::Draw | Next::Feed(_) if active.unfed.is_some() => {
-                    return match active.tell(&mut *self.engine, slot.session) {
+                    let told = active.tell(&mut *self.engine, slot.session);
+                    let ruling = std::mem::take(&mut active.ruling);
+                    if !ruling.is_zero() {
+                        self.common.desk.counters().count_rules(ruling);
+                    }
+                    return match told {
                         Ok(()) => Ok(()),
                         Err(error) => self.failed(index, error),
                     };
@@ -322,6 +323,8 @@ impl Floor {
             active.serving.outbox.send(update);
         }
         active.unfed = Some(fed.id);
+        let began = Instant::now();
+        let is_held = active.form.is_some() || active.values.is_some();
         let form = active.form.as_mut().filter(|_| in_answer);
         let held = form.map_or(Ok(()), |form| form.fed(fed)).and_then(|()| {
             let open = active.writing.open_value();
@@ -330,6 +333,9 @@ impl Floor {
                 .as_mut()
                 .map_or(Ok(()), |values| values.fed(&self.tokenizer, fed.id, open))
         });
+        if is_held {
+            active.ruling += began.elapsed();
+        }
         if let Err(failure) = held {
             self.fail(index, failure);
             return;
@@ -354,10 +360,10 @@ impl Floor {
         }
     }
 
-    /// The reply is over: it is answered first, then remembered.
-    fn finish_reply(&mut self, index: usize) {
+    /// The reply is over: it is answered first, then remembered, and saved where that was put off.
+    fn finish_reply(&mut self, index: usize) -> Result<(), Error> {
         let work = std::mem::take(&mut self.slots[index].work);
-        let Work::Decode(active) = work else { return };
+        let Work::Decode(active) = work else { return Ok(()) };
         let Active { serving, writing, unfed, started, .. } = *active;
         let (updates, mut written) = writing.finish();
         let usage = &mut written.outcome.usage;
@@ -375,5 +381,6 @@ impl Floor {
         self.remember(index, &serving, &written, unfed);
         self.touch(index);
         self.report(index, &serving, &written, started.elapsed());
+        self.save_finished(index, &serving)
     }
 }

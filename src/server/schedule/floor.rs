@@ -25,6 +25,8 @@ pub(super) struct Common {
     pub(super) trace: Option<Trace>,
     /// Counts requests.
     pub(super) requests: u64,
+    /// Whether the client that came last with calls of ours sent their thoughts back.
+    pub(super) sends_thoughts: bool,
 }
 
 /// A request that has no session yet.
@@ -49,6 +51,8 @@ pub(super) struct Floor {
     pub(super) common: Common,
     /// Who had the last slice, and whether its chunk is still open.
     pub(super) last_slice: (usize, bool),
+    /// Seconds that a token of a prompt took, as slices went last; 0 before that is known.
+    pub(super) token_seconds: f64,
     /// Counts uses of sessions.
     pub(super) uses: u64,
     /// Sessions do something else than when it was last told.
@@ -83,7 +87,8 @@ impl Floor {
             }
         }
         let last_slice = (sessions - 1, false);
-        Ok(Self { engine, tokenizer, slots, common, last_slice, uses: 0, changed: false })
+        let (token_seconds, uses, changed) = (0.0, 0, false);
+        Ok(Self { engine, tokenizer, slots, common, last_slice, token_seconds, uses, changed })
     }
 
     /// Whether any session serves somebody.

@@ -31,6 +31,7 @@ mod syntax;
 mod admit;
 mod decode;
 mod floor;
+mod frontier;
 mod prefill;
 mod saved;
 mod slot;
@@ -38,7 +39,7 @@ mod status;
 mod trace;
 mod worker;
 
-pub use config::{Config, EffortBudgets, TraceConfig};
+pub use config::{Config, EffortBudgets, Quanta, TraceConfig};
 pub use error::Error;
 pub use prepare::{Office, Prepared};
 pub use replay::ReplayLimits;

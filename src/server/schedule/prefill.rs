@@ -27,6 +27,8 @@ pub(super) struct Filling {
     pub(super) started: Instant,
     /// When the present chunk began, and where.
     pub(super) chunk: (Instant, usize),
+    /// How long its slices have taken.
+    pub(super) worked: Duration,
 }
 
 /// The session that gets the next slice: the one whose chunk is open, else the next one behind the last.
@@ -49,7 +51,11 @@ impl Floor {
         let Work::Prefill(filling) = &slot.work else { return Ok(false) };
         let outbox = &filling.serving.outbox;
         let slice = Slice { limit, cancelled: &|| outbox.is_abandoned() };
+        let began = Instant::now();
         let advanced = self.engine.advance_sync(slot.session, &slice);
+        if let Work::Prefill(filling) = &mut self.slots[index].work {
+            filling.worked += began.elapsed();
+        }
         match advanced {
             Ok(advance) => {
                 self.last_slice = (index, advance.stage == Stage::Open);
@@ -72,10 +78,13 @@ impl Floor {
     /// divide, and predictions are not exact. At the default that is [`Slice::BESIDE`].
     fn slice_limit(&self) -> Duration {
         let decodes = self.slots.iter().any(|slot| matches!(slot.work, Work::Decode(_)));
-        if !decodes {
-            return Slice::ALONE;
-        }
-        (self.common.config.decode_stall / 5).min(Slice::ALONE)
+        let config = &self.common.config;
+        let (limit, quantum) = if decodes {
+            ((config.decode_stall / 5).min(Slice::ALONE), config.quanta.mixed)
+        } else {
+            (Slice::ALONE, config.quanta.alone)
+        };
+        shortened(limit, quantum, self.token_seconds)
     }
 
     fn tell_progress(&mut self, index: usize) {
@@ -87,6 +96,10 @@ impl Floor {
         filling.serving.outbox.send(Update::Waiting(Waiting::Prefill { done, total }));
         let (started, reused) = (filling.started, filling.reused);
         filling.chunk = (Instant::now(), done);
+        let worked = std::mem::take(&mut filling.worked);
+        if done > from {
+            self.token_seconds = worked.as_secs_f64() / (done - from) as f64;
+        }
         let what = What::PrefillChunk {
             done: done.saturating_sub(reused),
             total: total - reused,
@@ -169,7 +182,7 @@ impl Floor {
 
     /// Evaluates what was handed out of a finished turn and not evaluated, so that the text that the client saw is the
     /// text of the state.
-    fn settle(&mut self, index: usize) -> Result<(), engine::Error> {
+    pub(super) fn settle(&mut self, index: usize) -> Result<(), engine::Error> {
         let slot = &mut self.slots[index];
         let tokens = self.engine.tokens(slot.session).len();
         let room = self.engine.info().ctx_tokens - tokens;
@@ -185,6 +198,12 @@ impl Floor {
     }
 }
 
+/// A limit, or as long as `quantum` tokens take if that is shorter and known.
+fn shortened(limit: Duration, quantum: Option<usize>, token_seconds: f64) -> Duration {
+    let seconds = quantum.map(|tokens| tokens as f64 * token_seconds).filter(|s| *s > 0.0);
+    seconds.map_or(limit, |seconds| Duration::from_secs_f64(seconds.min(limit.as_secs_f64())))
+}
+
 /// Tokens a second.
 pub(super) fn rate(tokens: usize, took: Duration) -> f64 {
     if took.is_zero() { 0.0 } else { tokens as f64 / took.as_secs_f64() }
@@ -193,6 +212,15 @@ pub(super) fn rate(tokens: usize, took: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quantum_shortens_slices_and_never_lengthens_them() {
+        let limit = Duration::from_millis(250);
+        assert_eq!(shortened(limit, None, 0.001), limit);
+        assert_eq!(shortened(limit, Some(128), 0.0), limit, "nothing is known yet");
+        assert_eq!(shortened(limit, Some(128), 0.001), Duration::from_millis(128));
+        assert_eq!(shortened(limit, Some(2048), 0.001), limit);
+    }
 
     #[test]
     fn prompts_take_turns_and_an_open_chunk_is_finished_first() {

@@ -39,7 +39,7 @@ impl Floor {
         let binding = Binding {
             tokens: self.engine.tokens(self.slots[index].session).len(),
             tail: unfed.into_iter().collect(),
-            keys: bindings::keys(&conversation, *options, &reply),
+            keys: bindings::keys(&conversation, *options, &reply, self.common.sends_thoughts),
             calls: (!ids.is_empty()).then(|| CallIds { ids: ids.into_iter().collect(), messages }),
             api: serving.request.api,
         };

@@ -40,10 +40,16 @@ impl Saved {
         store.limits().stops(&Prefill { tokens, reused, anchor, last_stored })
     }
 
-    /// Whether a session that has come to `tokens` in a reply is to be saved.
-    pub(super) fn is_frontier(&self, id: SessionId, tokens: usize) -> bool {
-        let due = |store: &Store| store.limits().is_frontier(tokens, store.last_stored(id));
-        self.0.as_ref().is_some_and(due)
+    /// Whether a session that has come to `tokens` in a reply, and was to be saved at `tried`, has passed a frontier
+    /// since.
+    pub(super) fn is_due(&self, id: SessionId, (tokens, tried): (usize, usize)) -> bool {
+        let last = self.0.as_ref().map_or(0, |store| store.last_stored(id).max(tried));
+        self.is_overdue((tokens, last))
+    }
+
+    /// Whether there is a frontier between two positions.
+    pub(super) fn is_overdue(&self, (tokens, since): (usize, usize)) -> bool {
+        self.0.as_ref().is_some_and(|store| store.limits().is_overdue(tokens, since))
     }
 
     /// The longest file that a prompt begins with, if it has more than `tokens` tokens.

@@ -22,6 +22,8 @@ pub(super) struct Slot {
     pub(super) visible: Option<Visible>,
     /// Ids of the calls in its conversation.
     pub(super) calls: Vec<String>,
+    /// Where saving it on its way was tried last.
+    pub(super) tried: usize,
     /// When it was used last, by a count of uses.
     pub(super) last_used: u64,
     /// The same in Unix seconds.
@@ -70,6 +72,7 @@ impl Slot {
             bindings: Vec::new(),
             visible: None,
             calls: Vec::new(),
+            tried: 0,
             last_used: 0,
             used_at: 0,
             affinity: None,
@@ -101,6 +104,7 @@ impl Slot {
     /// Forgets what stands for more tokens than the session has in common with what it was.
     pub(super) fn cut(&mut self, tokens: usize) {
         self.bindings.retain(|binding| binding.tokens <= tokens);
+        self.tried = self.tried.min(tokens);
         if self.visible.as_ref().is_some_and(|visible| visible.tokens > tokens) {
             self.visible = None;
         }
@@ -151,7 +155,11 @@ impl Serving {
     /// The text that its prompt and the answer so far will have when the conversation comes back: without the thought of
     /// this turn, which is an older one then. `None` inside the thought; where the reply may turn out to be a call, whose
     /// thought stays; and where no later text could begin so.
-    fn answer_key(&self, tokenizer: &Tokenizer, tokens: &[TokenId]) -> Option<VisibleKey> {
+    pub(super) fn answer_key(
+        &self,
+        tokenizer: &Tokenizer,
+        tokens: &[TokenId],
+    ) -> Option<VisibleKey> {
         let Prepared { prompt, thinking, tools, chat, .. } = &*self.prepared;
         let (_, options) = chat.as_ref()?;
         let continues = matches!(self.request.input, Input::Chat { continues: true, .. });

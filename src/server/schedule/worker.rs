@@ -138,6 +138,7 @@ where
             log: Arc::clone(&self.log),
             trace,
             requests: 0,
+            sends_thoughts: true,
         })
     }
 
@@ -263,16 +264,7 @@ impl Floor {
             if begun.elapsed() >= timeout {
                 break;
             }
-            if let Err(error) = self.save(index, moment) {
-                if Self::is_fatal(&error) {
-                    return Err(error.into());
-                }
-                self.common.say(
-                    None,
-                    Some(index),
-                    What::Cache(format!("session not saved: {error}")),
-                );
-            }
+            self.save(index, moment).map(|_| ()).or_else(|error| self.not_saved(index, error))?;
         }
         while self.common.saved.is_busy() && begun.elapsed() < timeout {
             self.common.saved.pump(&mut *self.engine);

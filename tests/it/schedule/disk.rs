@@ -16,12 +16,12 @@ fn config(dir: &Path, sessions: usize) -> Config {
     Config { sessions, disk: Some(disk), ..Config::default() }
 }
 
-fn long(text: &str) -> Vec<Message> {
+pub(super) fn long(text: &str) -> Vec<Message> {
     vec![Message::system("The fox met the bear at the river. ".repeat(10)), Message::user(text)]
 }
 
 /// Short answers, by force.
-fn short(request: Request) -> Request {
+pub(super) fn short(request: Request) -> Request {
     let stop = vec![" ".into(), "e".into(), "\n".into()];
     let thinking = Thinking { budget: Some(80), ..request.thinking };
     Request { stop, thinking, limit: Some(500), ..request }
@@ -104,8 +104,11 @@ fn a_damaged_file_costs_the_prompt_and_nothing_else() {
 }
 
 /// A call of the demo model: what the tags may be is prescribed, and its value is ended by force.
-fn call(server: &Server) -> Request {
-    let mut request = with_tool(blunt(&long("Call the function.")));
+pub(super) fn call(server: &Server, thinks: bool) -> Request {
+    let messages = long("Call the function.");
+    let thinking = Thinking { budget: Some(30), ..Thinking::default() };
+    let thought = Request { thinking, ..chat(&messages) };
+    let mut request = with_tool(if thinks { thought } else { blunt(&messages) });
     request.calls.choice = Choice::Function("f".into());
     request.calls.parallel = false;
     let end = server.desk.tokenize("</parameter>").unwrap()[0];
@@ -117,7 +120,7 @@ fn call(server: &Server) -> Request {
 fn a_tool_loop_goes_on_after_a_restart_with_the_very_text_of_its_calls() {
     let dir = temp_dir();
     let server = Server::start(config(dir.path(), 1), demo(1, 0));
-    let first = server.ask("1", call(&server));
+    let first = server.ask("1", call(&server, false));
     assert_eq!(first.outcome.finish, Finish::Calls, "{:?}", first.outcome);
     server.stop().unwrap();
     let next =

@@ -86,6 +86,7 @@ impl Server {
             What::PrefillChunk { .. }
             | What::PromptDone { .. }
             | What::Decoding { .. }
+            | What::Batch { .. }
             | What::ThoughtClosed { .. }
             | What::Calls { .. }
             | What::Finish { .. }

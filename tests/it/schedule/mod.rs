@@ -3,9 +3,13 @@
 
 mod cancel;
 mod disk;
+mod field;
 mod formats;
+mod frontiers;
 mod harness;
+mod idle;
 mod scripted;
 mod slots;
+mod spoiled;
 mod tools;
 mod turns;

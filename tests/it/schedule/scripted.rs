@@ -34,6 +34,8 @@ struct Shared {
     slices: Option<usize>,
     fail_next_step: bool,
     fail_next_slice: bool,
+    /// Engines that are open.
+    engines: usize,
 }
 
 /// The test's end: watches the engine, holds it up, makes it fail.
@@ -77,6 +79,11 @@ impl Control {
         self.lock().fail_next_slice = true;
     }
 
+    /// How many engines hold memory.
+    pub(super) fn engines(&self) -> usize {
+        self.lock().engines
+    }
+
     /// How many prompt tokens were evaluated of what `take` would return.
     pub(super) fn evaluated(&self) -> usize {
         let tokens = |did: &Did| if let Did::Slice(_, n) = did { *n } else { 0 };
@@ -117,6 +124,7 @@ pub(super) fn scripted(
         let inner = ScriptedEngine::new(ctx, script);
         let (kv_k, kv_v) = (inner.info().kv_k, inner.info().kv_v);
         let layout = StateLayout::new(&model.shape, kv_k, kv_v);
+        control.lock().engines += 1;
         let engine = Served { inner, layout, control: control.clone(), jobs: BTreeMap::new() };
         Opened { engine: Box::new(engine), tokenizer }
     }
@@ -152,6 +160,12 @@ struct Served {
     layout: StateLayout,
     control: Control,
     jobs: BTreeMap<SessionId, (Vec<TokenId>, SyncReport)>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.control.lock().engines -= 1;
+    }
 }
 
 /// Some error that an engine may return.

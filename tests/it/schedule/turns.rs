@@ -267,20 +267,6 @@ fn with_a_real_engine_the_second_turn_evaluates_only_the_new_text() {
 }
 
 #[test]
-fn an_idle_model_is_put_away_and_comes_back() {
-    let config =
-        Config { idle_unload: Some(std::time::Duration::from_millis(1)), ..Config::default() };
-    let server = Server::start(config, scripted(2048, REPLIES, &Control::default()));
-    let idle = |server: &Server| server.desk.status().state == State::Idle;
-    server.wait_until(idle);
-    assert!(server.desk.count(&chat(&capital())).unwrap() > 0);
-    let heard = server.ask("1", chat(&capital()));
-    assert_eq!(heard.outcome.text, "Paris.");
-    assert!(heard.updates.contains(&Update::Waiting(q36::server::Waiting::Loading)));
-    server.wait_until(idle);
-}
-
-#[test]
 fn a_request_that_comes_while_the_server_stops_is_refused() {
     let server = server(&Control::default());
     let desk = std::sync::Arc::clone(&server.desk);

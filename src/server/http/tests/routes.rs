@@ -220,6 +220,19 @@ async fn without_a_model_there_is_503_and_health_says_why() {
 }
 
 #[tokio::test]
+async fn while_a_lost_device_is_opened_again_health_says_so_at_once_and_requests_are_taken() {
+    let server = Scripted::new(config());
+    server.desk.set_away(true);
+    let answer = call(&server, "GET", "/health", Body::empty()).await;
+    assert_eq!((answer.status, answer.text()), (503, r#"{"status":"loading"}"#));
+    let answer = call(&server, "GET", "/slots", Body::empty()).await;
+    assert_eq!((answer.status, &answer.json()["state"]), (200, &Value::from("loading")));
+    assert_eq!(call(&server, "POST", "/v1/messages", body("says", false)).await.status, 200);
+    server.desk.set_away(false);
+    assert_eq!(call(&server, "GET", "/health", Body::empty()).await.status, 200);
+}
+
+#[tokio::test]
 async fn keys_are_asked_for() {
     let server = Scripted::new(Config { keys: vec!["right".into()], metrics: true, ..config() });
     for (path, status) in [

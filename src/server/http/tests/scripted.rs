@@ -95,6 +95,20 @@ fn play(job: &Job, abandoned: &AtomicUsize) {
             send(Update::Failed(Failure::new(FailureKind::Engine, "the device is lost")));
         }
         "leaves" => {}
+        "tells" => {
+            send(Update::Begin(usage));
+            for _ in 0..4096 {
+                while job.outbox.is_full() && !job.outbox.is_abandoned() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                send(Update::Text("word ".repeat(200)));
+            }
+            send(Update::End(Box::new(Outcome {
+                finish: Finish::Stop,
+                usage,
+                ..Outcome::default()
+            })));
+        }
         "talks" => {
             send(Update::Begin(usage));
             while !job.outbox.is_abandoned() {

@@ -3,8 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -212,7 +213,23 @@ fn a_client_that_closes_its_side_has_left() {
     }
 }
 
-// That one which reads slowly is not dropped is tested where time is counted, in `guard`.
+#[test]
+fn a_client_that_reads_slowly_is_not_taken_for_one_that_has_stopped() {
+    let times = Times { stall: Duration::from_secs(1), ..times() };
+    let server = Server::start(Config { times, ..config() });
+    let mut slow = server.connect();
+    slow.write_all(post(&chat("tells", true)).as_bytes()).unwrap();
+    // More than everything between the two holds, for much longer than a client may take nothing.
+    let (mut read, mut piece, began) = (0, [0; 16 << 10], Instant::now());
+    while began.elapsed() < Duration::from_secs(4) {
+        read += slow.read(&mut piece).unwrap();
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    let rest = read_until(&mut slow, "data: [DONE]\n\n");
+    assert!(read + rest.len() > 4 << 20, "{} bytes", read + rest.len());
+    assert_eq!(server.scripted.abandoned.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn a_client_that_stops_reading_is_dropped() {
     let times = Times { stall: Duration::from_millis(200), ..times() };
