@@ -30,11 +30,12 @@ def schema(name):
 class Server:
     """A running server; `url` is where."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, context=4096):
         self.home = tempfile.TemporaryDirectory(prefix="q36-clients-")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("Q36_", "XDG_"))}
         environment |= {"HOME": self.home.name, "NO_COLOR": "1"}
-        command = [Q36, "serve", "-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "--port", "0", "-c", "4096", *flags]
+        command = [Q36, "serve", "-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "--port", "0", "-c", str(context)]
+        command += flags
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=self.home.name)
         self.log, self.is_ready = [], threading.Event()
         self.reader = threading.Thread(target=self._read, daemon=True)
