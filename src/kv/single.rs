@@ -14,10 +14,10 @@ use super::source::Loaded;
 use super::write::Task;
 use crate::engine::{self, Position, SessionId, StateIo};
 use crate::tokenizer::TokenId;
-use crate::util::fs::Durability;
+use crate::util::fs::{Durability, remove_stale_of};
 
-/// Writes a session into a file that a user named, on this thread's time, and has it on disk when this returns.
-/// Returns its size.
+/// Writes a session into a file that a user named, on this thread's time, and has it on disk when this returns. What
+/// processes that died while they wrote the same file left beside it is removed. Returns its size.
 ///
 /// # Errors
 /// When the session has no state to save, or the file cannot be written.
@@ -40,7 +40,10 @@ pub fn save_file(
     let state = (&frozen.head, &frozen.tokens[..], &frozen.logits[..]);
     let mut job = Job::start((at, &layout), state, task)?;
     job.advance(engine, Pace::ToTheEnd)?;
-    Ok(job.join()?.bytes)
+    let written = job.join()?;
+    // A folder that cannot be listed took the file all the same.
+    let _ = remove_stale_of(path);
+    Ok(written.bytes)
 }
 
 /// What a file held beside the state.

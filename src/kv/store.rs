@@ -270,7 +270,7 @@ impl Store {
         Ok(same.then_some(Hit { name, inode, file, path }))
     }
 
-    /// Loads a file into a session, whose own state is given up.
+    /// Loads a file into a session, whose own state is given up; saves of it that are under way are read first.
     ///
     /// # Errors
     /// When the file turns out not to be loadable (the session is empty or as it was; a damaged file is deleted) or
@@ -281,6 +281,7 @@ impl Store {
         id: SessionId,
         mut hit: Hit,
     ) -> Result<Restored, Error> {
+        self.finish(engine, id)?;
         let (text_bytes, tokens) = (hit.text_bytes(), hit.tokens());
         let restored = Restored { text_bytes, tokens, prefill: None };
         self.tracks.remove(&id);
@@ -346,13 +347,17 @@ impl Store {
         self.settle(engine);
     }
 
-    /// Reads what the saves of a session still need of it, so that it may change. The writing goes on behind it.
+    /// Reads what the saves of a session still need of it, so that it may change. The writing goes on behind it. A save
+    /// whose position has gone already ends with a note.
     ///
     /// # Errors
     /// When the device is lost.
     pub fn finish(&mut self, engine: &mut dyn StateIo, id: SessionId) -> Result<(), engine::Error> {
         for job in self.jobs.iter_mut().filter(|job| job.at.session == id) {
-            job.advance(engine, Pace::ToTheEnd)?;
+            match job.advance(engine, Pace::ToTheEnd) {
+                Ok(()) | Err(engine::Error::NoSnapshot { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         self.settle(engine);
         Ok(())

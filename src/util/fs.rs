@@ -1,5 +1,6 @@
 //! Files that are either there, whole, or not there: the one atomic write.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
@@ -34,11 +35,23 @@ const STALE: std::time::Duration = std::time::Duration::from_hours(1);
 
 /// Removes what processes that died left of [`AtomicFile::create_private`] in a folder. Returns how many files.
 pub fn remove_stale(dir: &Path) -> io::Result<usize> {
+    remove_left_behind(dir, |_| true)
+}
+
+/// As [`remove_stale`], but only of what was to become this file. Returns how many files.
+pub fn remove_stale_of(path: &Path) -> io::Result<usize> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let name = path.file_name().unwrap_or_default();
+    remove_left_behind(dir.unwrap_or(Path::new(".")), |target| OsStr::new(target) == name)
+}
+
+fn remove_left_behind(dir: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<usize> {
     let mut removed = 0;
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.rsplit_once(TEMPORARY)).map(|(_, o)| o);
+        let parts = name.to_str().and_then(|name| name.rsplit_once(TEMPORARY));
+        let owner = parts.filter(|(target, _)| is_meant(target)).map(|(_, owner)| owner);
         let pid = owner.and_then(|owner| owner.split_once('.')?.0.parse::<i32>().ok());
         if let Some(pid) = pid
             && is_stale(&entry.path(), pid)
@@ -156,6 +169,9 @@ mod tests {
         for name in ["b.kv.tmp.2147483647.ab", "c.kv", "d.kv.tmp.x", "e.tmp.1"] {
             fs::write(at(name), "").unwrap();
         }
+        assert_eq!(remove_stale_of(&at("c.kv")).unwrap(), 0, "of another file");
+        assert_eq!(remove_stale_of(&at("b.kv")).unwrap(), 1);
+        fs::write(at("b.kv.tmp.2147483647.ab"), "").unwrap();
         assert_eq!(remove_stale(dir.path()).unwrap(), 1);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
         alive.commit_as(Durability::Cached).unwrap();

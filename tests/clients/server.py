@@ -13,7 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 Q36 = str(Path(os.environ.get("Q36_BIN", ROOT / "target/release/q36")).resolve())
 MODEL = "qwen3.6-35b-a3b"
 # The demo model on the processor, which gives the same answers everywhere.
-DEMO = ("-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "-c", "4096")
+
+
+def demo(context):
+    """Flags of the demo model with a context of so many tokens."""
+    return ("-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "-c", str(context))
+
+
+DEMO = demo(4096)
 
 # What ends a reply of the demo model, forbidden.
 ENDS = {"4063": -100, "4065": -100}

@@ -50,7 +50,7 @@ impl Saved {
         interrupt: &Interrupt,
     ) -> Result<SyncReport> {
         // A session that goes back drops the positions that saves still read.
-        self.0.finish(engine, session)?;
+        self.finish(engine, session)?;
         let prompt = target.tokens;
         let begun = engine.begin_sync(session, target)?;
         engine.end_sync(session);
@@ -145,6 +145,14 @@ impl Saved {
             Ok(_) | Err(engine::Error::NoState(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Reads what saves still need of a session, so that it may go back or hold something else.
+    ///
+    /// # Errors
+    /// When the device is lost.
+    pub(super) fn finish(&mut self, engine: &mut dyn StateIo, session: SessionId) -> Result<()> {
+        Ok(self.0.finish(engine, session)?)
     }
 
     /// Forgets a session that holds something else now.

@@ -1,6 +1,7 @@
 //! Conversations of `q36 run`: what is evaluated, counted in tokens, and what a person sees.
 
 mod conversation;
+mod kill;
 mod piped;
 mod terminal;
 

@@ -22,9 +22,9 @@ const COMMON: [&str; 11] = [
     "1024",
 ];
 
-const FRANCE: &str = "What is the capital of France?";
+pub(super) const FRANCE: &str = "What is the capital of France?";
 const PARIS: &str = "The capital of France is Paris.\n";
-const SUM: &str = "17 + 25";
+pub(super) const SUM: &str = "17 + 25";
 const RESULT: &str = "17 + 25 = 42\n";
 
 fn talk(args: &[&str], typed: &str) -> Output {
@@ -204,6 +204,20 @@ fn long_conversations_are_found_again_on_disk() {
     // What is live is longer than what is saved. The first answer was cut.
     assert_eq!(evaluated(&again), [following(&tokenizer(), SUM, OPENING) + 1]);
     q36(["kv", "verify", states]).run().expect_status(0);
+}
+
+#[test]
+fn a_conversation_that_a_file_takes_the_place_of_is_saved_first() {
+    let dir = temp_dir();
+    let [file, states] = ["talk.kv", "states"].map(|name| dir.path().join(name));
+    let [file, states] = [&file, &states].map(|path| path.to_str().unwrap());
+    talk(&["--nothink"], &format!("{FRANCE}\n/save {file}\n")).expect_status(0);
+    let keep = ["--nothink", "-n", "16", "--kv-disk-dir", states, "--kv-cache-min-tokens", "16"];
+    let typed = format!("The fox met the bear.\n/load {file}\n{SUM}\n");
+    let out = talk(&keep, &typed).expect_status(0);
+    assert!(out.stdout.ends_with(RESULT), "{}{}", out.stdout, out.stderr);
+    assert!(!out.stderr.contains("not saved"), "{}", out.stderr);
+    assert_eq!(files(Path::new(states)), 3, "the message, its answer, and the other conversation");
 }
 
 fn files(dir: &Path) -> usize {

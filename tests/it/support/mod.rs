@@ -9,5 +9,5 @@ mod skip;
 pub(crate) mod tiny;
 
 pub(crate) use paths::{fixture, repo, temp_dir, tiny_model};
-pub(crate) use process::{Cut, Output, q36, q36_at_terminal};
+pub(crate) use process::{Child, Cut, Output, q36, q36_at_terminal};
 pub(crate) use skip::skip;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +30,14 @@ pub(crate) struct Cut {
     pub(crate) after_bytes: usize,
     /// A Ctrl+C; otherwise the reader goes away.
     pub(crate) interrupt: bool,
+}
+
+/// A program that goes on while the test does. It is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Child {
+    /// The process, with pipes for its three streams.
+    pub(crate) process: process::Child,
+    _home: tempfile::TempDir,
 }
 
 /// What a finished process left behind. Output that is not UTF-8 is shown with replacements;
@@ -121,10 +129,19 @@ impl Run {
         self
     }
 
+    /// Starts it, and leaves its streams to the test.
+    pub(crate) fn spawn(mut self) -> Child {
+        Child { process: self.start(), _home: self.home }
+    }
+
+    fn start(&mut self) -> process::Child {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.spawn().expect("the program of this build can be started")
+    }
+
     /// Runs to the end. Panics when the process hangs.
     pub(crate) fn run(mut self) -> Output {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = self.command.spawn().expect("the program of this build can be started");
+        let mut child = self.start();
         feed(&mut child, self.stdin);
         let mut stdout = child.stdout.take().expect("stdout is a pipe");
         let stdout = match self.cut {
@@ -173,6 +190,14 @@ impl Run {
     }
 }
 
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Nothing to be done where it has ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 impl Output {
     /// Checks the exit status; shows both streams when it is another.
     #[track_caller]
@@ -190,7 +215,7 @@ impl Output {
 
 /// Writes the input from a thread of its own: a child that answers before it has read everything
 /// must not block the test. A child that never reads closes the pipe, which is no error here.
-fn feed(child: &mut Child, bytes: Vec<u8>) {
+fn feed(child: &mut process::Child, bytes: Vec<u8>) {
     let mut pipe = child.stdin.take().expect("stdin is a pipe");
     thread::spawn(move || {
         let _ = pipe.write_all(&bytes);
@@ -230,7 +255,11 @@ fn watch(
     receive
 }
 
-fn await_end(child: &mut Child, bytes: &mpsc::Receiver<Vec<u8>>, deadline: Instant) -> Vec<u8> {
+fn await_end(
+    child: &mut process::Child,
+    bytes: &mpsc::Receiver<Vec<u8>>,
+    deadline: Instant,
+) -> Vec<u8> {
     let left = deadline.saturating_duration_since(Instant::now());
     bytes.recv_timeout(left).unwrap_or_else(|_| {
         let _ = child.kill();

@@ -62,6 +62,10 @@ impl Dialogue<'_> {
     /// Goes on with the conversation of a file. A file that is refused changes nothing.
     pub(super) fn load(&mut self, desk: &mut Desk<'_>, path: &Path) -> Result<()> {
         self.keep_for_later(desk, Moment::Evict)?;
+        // The file takes the place of what is being saved.
+        if let Some(saved) = &mut desk.saved {
+            saved.finish(desk.engine, desk.session)?;
+        }
         let loaded = kv::load_file(desk.engine, desk.session, path);
         if let Some(saved) = &mut desk.saved {
             saved.forget(desk.session);
@@ -100,6 +104,10 @@ impl Dialogue<'_> {
     fn settle(&mut self, desk: &mut Desk<'_>) -> Result<bool> {
         let tokens = self.transcript.tokens();
         let (engine, session) = (&mut *desk.engine, desk.session);
+        // What was taken back goes with the positions behind it.
+        if let Some(saved) = &mut desk.saved {
+            saved.finish(engine, session)?;
+        }
         let held = engine.tokens(session);
         let report = if tokens.starts_with(held) && tokens.len() - held.len() < WORTH_WATCHING {
             engine.sync(session, &tokens, &mut Unwatched(&self.interrupt))?
