@@ -56,13 +56,16 @@ class Server:
         """Ends it without a word."""
         self.process.kill()
         self.process.wait(60)
+        self._clean()
+
+    def _clean(self):
         self.reader.join(10)
+        self.process.stderr.close()
         self.home.cleanup()
 
     def stop(self):
         """Asks it to end, and returns its exit status."""
         self.process.terminate()
         status = self.process.wait(60)
-        self.reader.join(10)
-        self.home.cleanup()
+        self._clean()
         return status
