@@ -12,11 +12,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 Q36 = str(Path(os.environ.get("Q36_BIN", ROOT / "target/release/q36")).resolve())
 MODEL = "qwen3.6-35b-a3b"
-# The demo model on the processor, which gives the same answers everywhere.
 
 
 def demo(context):
-    """Flags of the demo model with a context of so many tokens."""
+    """Flags of the demo model on the processor, which gives the same answers everywhere, with a context of so many
+    tokens."""
     return ("-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "-c", str(context))
 
 

@@ -1,6 +1,7 @@
 //! Contents of messages to text (server.md 4.3).
 
 use super::node::Node;
+use crate::chat::canonical;
 use crate::server::Failure;
 
 /// Most things that are noted of a request.
@@ -47,6 +48,14 @@ impl Contents {
         Ok(out)
     }
 
+    /// The text of a tool's result: a content, or data of the tool's, which is given as JSON without white space. Absent is
+    /// empty.
+    pub(super) fn result(&mut self, result: Option<&Node<'_>>) -> Result<String, Failure> {
+        let Some(node) = result.filter(|node| !node.is_null()) else { return Ok(String::new()) };
+        let is_text = node.is_string() || (node.is_array() && node.items()?.iter().all(is_part));
+        if is_text { self.text(Some(node)) } else { Ok(canonical::minified(&node.json()?)) }
+    }
+
     /// Adds one part of a content.
     pub(super) fn part(&mut self, part: &Node<'_>, out: &mut String) -> Result<(), Failure> {
         if part.is_null() {
@@ -90,6 +99,33 @@ impl Contents {
         Ok(())
     }
 }
+
+/// Whether a value is a part of a content rather than data of a tool's.
+pub(super) fn is_part(node: &Node<'_>) -> bool {
+    if node.is_string() || node.is_null() {
+        return true;
+    }
+    let Ok(object) = node.object() else { return false };
+    let kind = object.get("type").and_then(|kind| kind.as_str());
+    kind.map_or_else(|| object.get("text").is_some(), |kind| PARTS.contains(&kind.as_str()))
+}
+
+/// Types of parts.
+const PARTS: [&str; 13] = [
+    "text",
+    "input_text",
+    "output_text",
+    "refusal",
+    "input_image",
+    "input_file",
+    "input_audio",
+    "image",
+    "image_url",
+    "file",
+    "audio",
+    "document",
+    "search_result",
+];
 
 /// The line that stands in for a part.
 fn omitted(kind: &str) -> String {

@@ -91,7 +91,7 @@ fn message(
             if !known.explains(id.as_deref()) {
                 return Err(history::unexplained("messages", id.as_deref()));
             }
-            Ok(Message::tool(text()?))
+            Ok(Message::tool(contents.result(object.get("content").as_ref())?))
         }
         other => {
             let expected =

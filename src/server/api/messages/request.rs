@@ -154,7 +154,7 @@ fn result(object: &Object<'_>, contents: &mut Contents, known: &Known) -> Result
     if !known.explains(Some(&id)) {
         return Err(history::unexplained("messages", Some(&id)));
     }
-    let text = contents.text(object.get("content").as_ref())?;
+    let text = contents.result(object.get("content").as_ref())?;
     let mark = if object.boolean("is_error")?.unwrap_or(false) { ERROR_MARK } else { "" };
     Ok(Message::tool(format!("{mark}{text}")))
 }

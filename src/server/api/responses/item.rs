@@ -8,7 +8,7 @@ use super::super::node::{Node, Object};
 use super::super::{signature, system, tools};
 use super::kinds::flat;
 use super::store::ResponseStore;
-use crate::chat::{Arguments, Json, Role, ToolCall, canonical};
+use crate::chat::{Arguments, Json, Role, ToolCall};
 use crate::server::Failure;
 
 /// An item of a conversation, with the id that it may be referred to by.
@@ -168,22 +168,8 @@ impl Reader<'_> {
         let tools = object.get("tools").filter(Node::is_array);
         let tools = tools.map(|node| node.json()).transpose()?;
         let result = object.first(&["output", "tools"]);
-        let text = result.map(|node| self.result(&node)).transpose()?.unwrap_or_default();
+        let text = self.contents.result(result.as_ref())?;
         Ok(Item::Output { call_id, text, tools })
-    }
-
-    /// A result: a string, text parts, or any JSON.
-    fn result(&mut self, node: &Node<'_>) -> Result<String, Failure> {
-        if node.is_string() {
-            return node.string();
-        }
-        if node.is_array() {
-            let items = node.items()?;
-            if !items.is_empty() && items.iter().all(is_part) {
-                return self.contents.text(Some(node));
-            }
-        }
-        Ok(canonical::minified(&node.json()?))
     }
 }
 
@@ -201,29 +187,6 @@ fn reasoning(object: &Object<'_>) -> Result<String, Failure> {
         }
     }
     Ok(parts.join("\n\n"))
-}
-
-/// Whether a value is a part of a content rather than data of a tool's.
-fn is_part(node: &Node<'_>) -> bool {
-    let Ok(object) = node.object() else { return false };
-    let kind = object.get("type").and_then(|kind| kind.as_str());
-    kind.is_some_and(|kind| {
-        matches!(
-            kind.as_str(),
-            "text"
-                | "input_text"
-                | "output_text"
-                | "refusal"
-                | "input_image"
-                | "input_file"
-                | "input_audio"
-                | "image"
-                | "image_url"
-                | "file"
-                | "audio"
-                | "document"
-        )
-    })
 }
 
 fn unknown(node: &Node<'_>, kind: &str) -> Failure {

@@ -5,6 +5,7 @@ mod support;
 mod bodies;
 mod chat;
 mod completions;
+mod field;
 mod messages;
 mod replies;
 mod responses;
