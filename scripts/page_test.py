@@ -245,6 +245,8 @@ def draws_markdown(page, picture):
     assert body.locator("img, script, b").count() == 0, "text of an answer became elements"
     assert body.locator("a").count() == 1, "only harmless addresses become links"
     assert body.locator("td >> nth=1").evaluate("node => getComputedStyle(node).textAlign") == "right"
+    height = body.locator("th").last.bounding_box()["height"]
+    assert height < 120, f"a heading of a wide table is broken into letters: {height}"
     widths = page.evaluate("[document.documentElement.scrollWidth, document.getElementById('scroll').scrollWidth, innerWidth]")
     assert max(widths) == page.viewport_size["width"], f"something is wider than the page: {widths}"
     picture("markdown")
