@@ -21,10 +21,10 @@ KEY = "page-key"
 
 
 class Server:
-    """q36 serve with the demo model on a free port."""
+    """q36 serve with the demo model, on a free port unless one is given."""
 
-    def __init__(self, q36, *flags):
-        command = [q36, "serve", "-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "--port", "0", *flags]
+    def __init__(self, q36, *flags, port=0):
+        command = [q36, "serve", "-m", str(ROOT / "models/q36-tiny.gguf"), "--cpu", "--port", str(port), *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             if found := re.search(r"listening on (http://\S+)", line):
@@ -66,14 +66,12 @@ def chats(page, picture):
     answer.locator("summary").click()
     expect(answer.locator(".thought")).not_to_be_empty()
     expect(page.locator("#tokens")).to_contain_text("of")
-    expect(page.locator("#slots")).to_contain_text("sessions busy")
+    expect(page.locator("#sessions summary")).to_contain_text("of 2 sessions busy")
     picture("answer")
     page.get_by_label("Think first").uncheck()
     say(page, "And of Italy?")
     settled(page, 2)
     assert page.locator("article.assistant").last.locator("details").is_hidden()
-    page.get_by_role("button", name="New chat").click()
-    expect(page.locator("article")).to_have_count(0)
 
 
 def keys(page):
@@ -87,7 +85,98 @@ def keys(page):
     expect(page.locator("article")).to_have_count(0)
 
 
-def stops(page):
+def lists_sessions(page, picture):
+    page.locator("#sessions summary").focus()
+    page.keyboard.press("Enter")
+    rows = page.locator("#sessions tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("free")
+    box = page.locator("#sessions table").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= page.viewport_size["width"], box
+    picture("sessions")
+    page.keyboard.press("Escape")
+    expect(rows.first).to_be_hidden()
+
+
+def tabs(page):
+    """From the text on, the keyboard reaches everything, and where it is can be seen."""
+    page.get_by_role("textbox", name="Message").focus()
+    seen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name, outline = page.evaluate(
+            """() => { const at = document.activeElement; return [
+                at.id || at.textContent.trim() || at.tagName, at === document.body || getComputedStyle(at).outlineStyle]; }"""
+        )
+        assert outline is True or outline != "none", f"{name} shows no focus"
+        seen.append(name)
+        if name == "text":
+            break
+    places = [next((n for n, name in enumerate(seen) if name.startswith(wanted)), None)
+              for wanted in ["send", "think", "settings", "fresh", "scroll", "Reasoning", "Copy", "text"]]
+    assert None not in places, (seen, places)
+    assert places == sorted(places), (seen, places)
+    page.get_by_role("button", name="Settings").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Settings")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Settings")).to_be_hidden()
+    assert page.evaluate("document.activeElement.id") == "settings", "the focus does not return from the dialog"
+
+
+def reloads(page):
+    """A reload finds the conversation, what was being typed, and the settings; the next turn goes on from there."""
+    box = page.get_by_role("textbox", name="Message")
+    answer = page.locator("article.assistant").last.locator(".answer").text_content()
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Temperature").fill("0.5")
+    page.get_by_role("button", name="Done").click()
+    box.fill("half a thou")
+    count = page.locator("article").count()
+    page.reload()
+    expect(page.locator("article")).to_have_count(count)
+    expect(page.locator("article.assistant").last.locator(".answer")).to_have_text(answer)
+    assert box.input_value() == "half a thou"
+    assert page.get_by_label("Temperature").input_value() == "0.5"
+    page.get_by_role("button", name="New chat").click()
+    box.fill("")
+    page.reload()
+    expect(page.locator("article")).to_have_count(0)
+
+
+def reloads_while_writing(page):
+    """What was written so far is kept, and does not look like an error."""
+    never_ends(page)
+    say(page, "Never stop")
+    expect(page.locator(".answer").last).to_contain_text("word word")
+    page.reload()
+    expect(page.locator("article.assistant")).to_have_count(1)
+    expect(page.locator(".answer").last).to_contain_text("word word")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    page.get_by_role("button", name="New chat").click()
+
+
+def outlives_the_server(page, options):
+    """The server stops in the middle of a conversation and comes back: the conversation goes on."""
+    flags = ["-c", "4096", "--batched-session", "2"]
+    with Server(options.q36, *flags) as server:
+        page.goto(server.url)
+        say(page, "What is the capital of France?")
+        settled(page, 1)
+        port = int(server.url.rsplit(":", 1)[1].strip("/"))
+    expect(page.locator("#slots")).to_contain_text("does not answer", timeout=10_000)
+    say(page, "And of Italy?")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached", timeout=30_000)
+    with Server(options.q36, *flags, port=port):
+        expect(page.locator("#sessions summary")).to_contain_text("sessions busy", timeout=30_000)
+        page.get_by_role("button", name="Try again").click()
+        settled(page, 2)
+        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.locator("article.user")).to_have_count(2)
+        page.get_by_role("button", name="New chat").click()
+
+
+def never_ends(page):
     """The demo model ends soon, so the answer is one that never does."""
     page.evaluate(
         """() => { const plain = window.fetch; window.fetch = (path, init) => {
@@ -104,6 +193,10 @@ def stops(page):
             return Promise.resolve(new Response(body));
         }; }"""
     )
+
+
+def stops(page):
+    never_ends(page)
     say(page, "Never stop")
     expect(page.locator(".answer").last).to_contain_text("word word")
     page.get_by_role("button", name="Stop").click()
@@ -113,6 +206,8 @@ def stops(page):
     page.keyboard.press("Escape")
     expect(page.locator(".note").last).to_contain_text("Stopped.")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
+    assert page.evaluate("document.activeElement.id") == "text", "the focus is lost"
+    expect(page.locator("#said")).to_contain_text("word word", timeout=5_000)
 
 
 SAMPLE = """# Title
@@ -126,11 +221,15 @@ Some **bold**, *italic*, `a < b` and ~~old~~ [a link](https://example.org) [bad]
 > quoted
 
 | a | b |
-|---|---|
+|---|--:|
 | 1 | <b>2</b> |
 
+| a wide column | a wide column | a wide column | a wide column | a wide column | a wide column | a wide column | a wide column | a wide column | a wide column | a wide column | a wide column |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+| 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 | 11 |
+
 ```python
-print("<script>alert(1)</script>")
+print("<script>alert(1)</script>")  # a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment 
 ```
 <img src=x onerror=alert(1)>"""
 
@@ -145,10 +244,16 @@ def draws_markdown(page, picture):
         expect(body.locator(selector).first).to_contain_text(text)
     assert body.locator("img, script, b").count() == 0, "text of an answer became elements"
     assert body.locator("a").count() == 1, "only harmless addresses become links"
+    assert body.locator("td >> nth=1").evaluate("node => getComputedStyle(node).textAlign") == "right"
+    height = body.locator("th").last.bounding_box()["height"]
+    assert height < 120, f"a heading of a wide table is broken into letters: {height}"
+    widths = page.evaluate("[document.documentElement.scrollWidth, document.getElementById('scroll').scrollWidth, innerWidth]")
+    assert max(widths) == page.viewport_size["width"], f"something is wider than the page: {widths}"
     picture("markdown")
 
 
 def asks_for_a_key(page, picture):
+    expect(page.locator("#slots")).to_have_text("A key is needed.")
     say(page, "Hello!")
     dialog = page.get_by_role("dialog", name="This server asks for a key")
     expect(dialog).to_be_visible()
@@ -159,6 +264,8 @@ def asks_for_a_key(page, picture):
     page.get_by_label("Key", exact=True).fill(KEY)
     page.keyboard.press("Enter")
     settled(page, 1)
+    expect(page.locator("#model")).to_contain_text("Qwen")
+    expect(page.locator("#tokens")).to_contain_text("of 512 tokens")
     assert page.evaluate("sessionStorage.getItem('q36-key')") == KEY
     assert page.evaluate("localStorage.length") == 0
 
@@ -187,14 +294,21 @@ def run(options):
                 if pictures:
                     page.screenshot(path=str(pictures / f"{scheme}-{name}.png"))
 
-            with Server(options.q36, "-c", "4096") as server:
+            with Server(options.q36, "-c", "4096", "--batched-session", "2") as server:
                 page.goto(server.url)
                 names_are_there(page)
                 keys(page)
                 chats(page, picture)
+                tabs(page)
+                reloads(page)
+                lists_sessions(page, picture)
                 draws_markdown(page, picture)
                 stops(page)
+                page.get_by_role("button", name="New chat").click()
+                page.reload()
+                reloads_while_writing(page)
             assert problems == [], problems
+            outlives_the_server(page, options)
             with Server(options.q36, "-c", "512", "--api-key", KEY) as server:
                 page = context.new_page()
                 page.goto(server.url)
