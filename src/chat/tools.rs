@@ -3,6 +3,8 @@
 //! Model output is text; a schema decides whether `02134` is a number or a postal code. Schemas come from strangers and
 //! are read leniently: what is not understood makes a parameter untyped, never an error.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::{Arguments, Json, Tool, convert};
@@ -142,6 +144,13 @@ impl Toolset {
             }
         }
         Self { functions }
+    }
+
+    /// Only the functions of these names.
+    #[must_use]
+    pub fn only(mut self, names: &BTreeSet<String>) -> Self {
+        self.functions.retain(|function| names.contains(&function.name));
+        self
     }
 
     /// All functions, in the order of the request.

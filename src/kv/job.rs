@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::payload::StateHead;
 use super::write::{self, Piece, SaveError, Task, Written};
@@ -47,6 +47,7 @@ pub(super) struct Job {
     pub(super) at: Position,
     /// Tokens of the state.
     pub(super) tokens: usize,
+    pub(super) started: Instant,
     steps: VecDeque<Step>,
     flying: VecDeque<Flying>,
     ready: Option<Piece>,
@@ -68,7 +69,8 @@ impl Job {
             .map_err(|source| SaveError::Io { path, source })?;
         let (flying, ready) = (VecDeque::new(), None);
         let tokens = tokens.len();
-        Ok(Self { at, tokens, steps, flying, ready, to_writer: Some(to_writer), writer })
+        let (to_writer, started) = (Some(to_writer), Instant::now());
+        Ok(Self { at, tokens, started, steps, flying, ready, to_writer, writer })
     }
 
     /// Starts one that needs nothing from a session.
@@ -79,7 +81,8 @@ impl Job {
     ) -> std::io::Result<Self> {
         let (steps, flying) = (VecDeque::new(), VecDeque::new());
         let writer = spawn(work)?;
-        Ok(Self { at, tokens, steps, flying, ready: None, to_writer: None, writer })
+        let (ready, to_writer, started) = (None, None, Instant::now());
+        Ok(Self { at, tokens, started, steps, flying, ready, to_writer, writer })
     }
 
     /// Whether everything has been read: the session may do what it likes.

@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::container::Container;
 use super::digest::Chain;
@@ -26,10 +27,12 @@ use super::prompt::Prompt;
 use super::refusal::{Class, Refusal};
 use super::scan::{self, ModelKey};
 use super::single;
+use super::write::Written;
 use crate::engine::{self, SessionId, StateIo};
 use crate::tokenizer::TokenId;
 use crate::util::clock::unix_seconds;
 use crate::util::hex;
+use crate::util::units::Bytes;
 
 /// How a store is set up.
 #[derive(Debug, Clone)]
@@ -85,6 +88,7 @@ pub struct Store {
     /// Files that the present request begins with: no save may delete them.
     pub(super) serving: BTreeSet<Name>,
     pub(super) notes: Vec<String>,
+    stored: Vec<String>,
 }
 
 /// A file that a prompt begins with. It stays readable whatever becomes of it meanwhile.
@@ -158,6 +162,7 @@ impl Store {
             tracks: BTreeMap::new(),
             serving: BTreeSet::new(),
             notes: Vec::new(),
+            stored: Vec::new(),
         };
         if let Err(why) = store.directory.tidy() {
             store.is_writable = false;
@@ -171,6 +176,11 @@ impl Store {
     /// Lines for the user since the last call: what was not saved and why, what was deleted.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+
+    /// Lines about the files that were written since the last call.
+    pub fn take_stored(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.stored)
     }
 
     /// Which sessions are worth a file.
@@ -398,7 +408,7 @@ impl Store {
     }
 
     fn end(&mut self, engine: &mut dyn StateIo, job: Job) {
-        let (session, tokens) = (job.at.session, job.tokens);
+        let (session, tokens, took) = (job.at.session, job.tokens, job.started.elapsed());
         if let Some(snapshot) = job.at.snapshot {
             engine.release(session, snapshot);
         }
@@ -408,6 +418,7 @@ impl Store {
                     self.index.remove(name);
                 }
                 self.adopt(&written.path);
+                self.tell_stored(&written, took);
                 self.drop_consumed(session, tokens);
             }
             Err(why) => {
@@ -434,6 +445,22 @@ impl Store {
         if let Some(entry) = scan::read(path, listed, &self.model) {
             self.index.insert(entry);
         }
+    }
+
+    fn tell_stored(&mut self, written: &Written, took: Duration) {
+        let name = written.path.file_name().and_then(name_of);
+        let Some(entry) = name.and_then(|name| self.index.get(&name)) else { return };
+        let header = &entry.header;
+        let key = if header.extensions.is_visible_key() { "visible text" } else { "own text" };
+        let deleted = written.evicted.len();
+        self.stored.push(format!(
+            "stored {} tokens, {}, by their {key}, {} in {} ms, {deleted} files deleted for it: {}",
+            header.tokens,
+            header.reason.name(),
+            Bytes(written.bytes),
+            took.as_millis(),
+            entry.file_name,
+        ));
     }
 
     /// Deletes the long file that a session came from, now that a longer one holds all of it.

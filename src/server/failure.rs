@@ -39,8 +39,6 @@ pub enum FailureKind {
     Timeout,
     /// The body is too large.
     TooLarge,
-    /// A tool result belongs to live state that is gone, and there is no history to replay.
-    ContinuationGone,
     /// Too many requests are waiting.
     QueueFull,
     /// The engine failed.
@@ -89,7 +87,6 @@ impl FailureKind {
             Self::UnknownModel | Self::UnknownPath => 404,
             Self::Method => 405,
             Self::Timeout => 408,
-            Self::ContinuationGone => 409,
             Self::TooLarge => 413,
             Self::QueueFull => 429,
             Self::Engine => 500,

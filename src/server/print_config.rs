@@ -115,8 +115,8 @@ fn pi(served: &Served<'_>) -> Config {
         "id": MODEL,
         "name": NAME,
         "reasoning": true,
+        // `off` is left out: Pi then sends that thinking is off. A null would take the level away.
         "thinkingLevelMap": {
-            "off": null,
             "minimal": "low",
             "low": "low",
             "medium": "medium",
@@ -269,6 +269,8 @@ mod tests {
         assert_eq!(provider["baseUrl"], "http://127.0.0.1:9000/v1");
         assert_eq!(provider["models"][0]["contextWindow"], 65_536);
         assert_eq!(provider["models"][0]["id"], MODEL);
+        let levels = provider["models"][0]["thinkingLevelMap"].as_object().unwrap();
+        assert!(levels.values().all(Value::is_string), "no level is taken away: {levels:?}");
         assert_eq!(provider["apiKey"], "q36-local");
         assert_eq!(json_of(ConfigClient::Pi, true)["providers"]["q36"]["apiKey"], "$Q36_API_KEY");
         let notes = config(ConfigClient::Pi, false).notes;

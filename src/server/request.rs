@@ -161,11 +161,13 @@ pub struct Calls {
     pub parallel: bool,
     /// Functions whose arguments must obey their schema.
     pub strict: BTreeSet<String>,
+    /// The only functions that may be called; `None` for all. The others stay in the prompt.
+    pub allowed: Option<BTreeSet<String>>,
 }
 
 impl Default for Calls {
     fn default() -> Self {
-        Self { choice: Choice::Auto, parallel: true, strict: BTreeSet::new() }
+        Self { choice: Choice::Auto, parallel: true, strict: BTreeSet::new(), allowed: None }
     }
 }
 

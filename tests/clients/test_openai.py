@@ -131,6 +131,39 @@ class OpenAi(unittest.TestCase):
         self.assertGreaterEqual(len(ask("required")), 1)
         self.assertEqual(ask("none"), [])
 
+    def test_chat_allowed_tools(self):
+        tools = [chat_tool(name) for name in ["list", "bash", "read"]]
+        allowed = [{"type": "function", "function": {"name": "list"}}, {"type": "function", "function": {"name": "bash"}}]
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": allowed}}
+        # The question asks for the third one.
+        messages = [{"role": "user", "content": QUESTION}]
+        free = self.client.chat.completions.create(model=MODEL, messages=messages, tools=tools, max_tokens=200)
+        answer = self.client.chat.completions.create(
+            model=MODEL, messages=messages, tools=tools, tool_choice=choice, max_tokens=200
+        )
+        names = {call.function.name for call in answer.choices[0].message.tool_calls}
+        self.assertTrue(names and names <= {"list", "bash"}, names)
+        self.assertEqual(answer.usage.prompt_tokens, free.usage.prompt_tokens)
+
+    def test_chat_functions_of_the_older_form(self):
+        description, parameters = schema("read")
+        functions = [{"name": "read", "description": description, "parameters": parameters}]
+        messages = [{"role": "user", "content": QUESTION}]
+        first = self.client.chat.completions.create(model=MODEL, messages=messages, functions=functions)
+        choice = first.choices[0]
+        self.assertEqual((choice.finish_reason, choice.message.tool_calls), ("function_call", None))
+        call = choice.message.function_call
+        self.assertEqual((call.name, json.loads(call.arguments)), ("read", {"path": "config.json"}))
+        chunks = list(self.client.chat.completions.create(model=MODEL, messages=messages, functions=functions, stream=True))
+        pieces = [chunk.choices[0].delta.function_call for chunk in chunks if chunk.choices[0].delta.function_call]
+        self.assertEqual((pieces[0].name, "".join(piece.arguments for piece in pieces)), ("read", call.arguments))
+        messages += [
+            {"role": "assistant", "content": None, "function_call": {"name": call.name, "arguments": call.arguments}},
+            {"role": "function", "name": "read", "content": CONFIG},
+        ]
+        second = self.client.chat.completions.create(model=MODEL, messages=messages, functions=functions)
+        self.assertIn("8123", second.choices[0].message.content)
+
     # --- completions
 
     def test_completions(self):

@@ -68,7 +68,6 @@ fn openai_kind(kind: FailureKind) -> (&'static str, Option<&'static str>) {
         FailureKind::UnknownModel => (INVALID, Some("model_not_found")),
         FailureKind::UnknownPath => (INVALID, Some("unknown_endpoint")),
         FailureKind::Method => ("method_not_allowed", None),
-        FailureKind::ContinuationGone => ("conflict", Some("continuation_unavailable")),
         FailureKind::QueueFull => ("rate_limit_error", Some("queue_full")),
         FailureKind::Engine => ("server_error", None),
         FailureKind::Loading => ("server_error", Some("loading")),
@@ -83,8 +82,7 @@ fn messages_kind(kind: FailureKind) -> &'static str {
         | FailureKind::ContextLength { .. }
         | FailureKind::UnknownResponse
         | FailureKind::Method
-        | FailureKind::Timeout
-        | FailureKind::ContinuationGone => "invalid_request_error",
+        | FailureKind::Timeout => "invalid_request_error",
         FailureKind::Unauthorized => "authentication_error",
         FailureKind::UnknownModel | FailureKind::UnknownPath => "not_found_error",
         FailureKind::TooLarge => "request_too_large",
@@ -147,7 +145,6 @@ mod tests {
             FailureKind::Method,
             FailureKind::Timeout,
             FailureKind::TooLarge,
-            FailureKind::ContinuationGone,
             FailureKind::QueueFull,
             FailureKind::Engine,
             FailureKind::Loading,

@@ -10,10 +10,11 @@ pub(super) fn read(request: &Object<'_>, model: &str) -> Result<Thinking, Failur
     let template = request.object("chat_template_kwargs")?;
     let (switch, budget) = switch(request, template.as_ref())?;
     let effort = effort(request)?;
-    let preserve = match &template {
-        Some(template) => template.boolean("preserve_thinking")?,
-        None => None,
-    };
+    let preserve =
+        match template.map(|template| template.boolean("preserve_thinking")).transpose()? {
+            Some(Some(preserve)) => Some(preserve),
+            Some(None) | None => request.boolean("preserve_thinking")?,
+        };
     let named = effort.map(|effort| effort != Named::None);
     let on = switch.or(named).or_else(|| alias(model));
     let effort = match effort {
@@ -164,6 +165,7 @@ mod tests {
     fn thoughts_of_older_turns_can_be_kept() {
         let text = r#"{"chat_template_kwargs":{"preserve_thinking":true}}"#;
         assert_eq!(thinking(text).unwrap().preserve, Some(true));
+        assert_eq!(thinking(r#"{"preserve_thinking":true}"#).unwrap().preserve, Some(true));
         assert_eq!(thinking("{}").unwrap().preserve, None);
     }
 

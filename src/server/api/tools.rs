@@ -101,8 +101,10 @@ pub(super) fn calls(
 ) -> Result<Calls, Failure> {
     let mut parallel = request.boolean("parallel_tool_calls")?.unwrap_or(true);
     let mut choice = Choice::Auto;
+    let mut allowed = None;
     if let Some(node) = request.get("tool_choice") {
-        choice = if node.is_string() { word(&node, &node)? } else { object(&node, known)? };
+        (choice, allowed) =
+            if node.is_string() { (word(&node, &node)?, None) } else { object(&node, known)? };
         if node.is_object() && node.object()?.boolean("disable_parallel_tool_use")?.unwrap_or(false)
         {
             parallel = false;
@@ -111,7 +113,7 @@ pub(super) fn calls(
             return Err(node.refused("asks for a call, but the request has no tools"));
         }
     }
-    Ok(Calls { choice, parallel, strict: strict(functions) })
+    Ok(Calls { choice, parallel, strict: strict(functions), allowed })
 }
 
 /// A choice without a name; `choice` is the whole of it, for refusals.
@@ -124,26 +126,76 @@ fn word(node: &Node<'_>, choice: &Node<'_>) -> Result<Choice, Failure> {
     }
 }
 
-fn object(node: &Node<'_>, known: impl Fn(&str) -> Option<String>) -> Result<Choice, Failure> {
+/// A choice that is an object, and the functions that it leaves.
+fn object(
+    node: &Node<'_>,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<(Choice, Option<BTreeSet<String>>), Failure> {
     if !node.is_object() {
         return Err(node.wrong("a string or an object"));
     }
     let object = node.object()?;
     let kind = object.require("type")?;
-    if !matches!(kind.string()?.as_str(), "function" | "tool" | "custom") {
-        return word(&kind, node);
+    match kind.string()?.as_str() {
+        "function" | "tool" | "custom" => Ok((Choice::Function(function(&object, known)?), None)),
+        "allowed_tools" => allowed(node, &object, known),
+        _ => Ok((word(&kind, node)?, None)),
     }
-    let nested = object.first(&["function", "custom"]).map(|inner| inner.object()).transpose()?;
-    let inner = nested.as_ref().unwrap_or(&object);
+}
+
+/// The function that a tool of a choice names.
+fn function(tool: &Object<'_>, known: impl Fn(&str) -> Option<String>) -> Result<String, Failure> {
+    let nested = tool.first(&["function", "custom"]).map(|inner| inner.object()).transpose()?;
+    let inner = nested.as_ref().unwrap_or(tool);
     let name = inner.require("name")?;
     let wanted = name.string()?;
     let wanted = match inner.string("namespace")? {
         Some(namespace) => format!("{namespace}{wanted}"),
         None => wanted,
     };
-    let function = known(&wanted)
-        .ok_or_else(|| name.refused(format!("names `{wanted}`, which is not among the tools")))?;
-    Ok(Choice::Function(function))
+    known(&wanted)
+        .ok_or_else(|| name.refused(format!("names `{wanted}`, which is not among the tools")))
+}
+
+/// Some of the tools, flat or nested as each of the APIs has it. Tools of kinds that were left out are passed over; where
+/// nothing is left no call may come.
+fn allowed(
+    choice: &Node<'_>,
+    object: &Object<'_>,
+    known: impl Fn(&str) -> Option<String>,
+) -> Result<(Choice, Option<BTreeSet<String>>), Failure> {
+    let nested = object.object("allowed_tools")?;
+    let inner = nested.as_ref().unwrap_or(object);
+    let mode = match inner.get("mode") {
+        Some(mode) => match mode.string()?.as_str() {
+            "auto" => Choice::Auto,
+            "required" => Choice::Required,
+            other => {
+                return Err(mode.refused(format!("must be `auto` or `required`, found `{other}`")));
+            }
+        },
+        None => Choice::Auto,
+    };
+    let mut names = BTreeSet::new();
+    for node in inner.require("tools")?.items()? {
+        let tool = node.object()?;
+        let kind = tool.string("type")?.unwrap_or_else(|| "function".to_owned());
+        if matches!(kind.as_str(), "function" | "custom") {
+            names.insert(function(&tool, &known)?);
+        } else {
+            // Tools without a name of their own have that of their kind.
+            names.extend(known(&kind));
+        }
+    }
+    let choice = match (mode, names.len()) {
+        (Choice::Required, 0) => {
+            return Err(choice.refused("asks for a call, but names none of the tools"));
+        }
+        (_, 0) => Choice::None,
+        (Choice::Required, 1) => names.first().cloned().map_or(Choice::Required, Choice::Function),
+        (mode, _) => mode,
+    };
+    Ok((choice, Some(names)))
 }
 
 /// The name itself, where it is a function's.
@@ -238,6 +290,35 @@ mod tests {
     }
 
     #[test]
+    fn allowed_tools_are_some_of_them_in_the_form_of_each_api() {
+        let functions = ["read", "write", "local_shell"]
+            .map(|name| function(&format!("{{\"name\":\"{name}\"}}")).unwrap());
+        let check = |tool_choice: &str, expected: Choice, names: &[&str]| {
+            let body = format!("{{\"tool_choice\":{tool_choice}}}");
+            let found = calls(&Object::root(&body), &functions, itself(&functions)).unwrap();
+            let allowed = found.allowed.unwrap();
+            assert_eq!(found.choice, expected, "{tool_choice}");
+            assert!(allowed.iter().eq(names), "{allowed:?}");
+        };
+        check(
+            r#"{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"read"}}]}}"#,
+            Choice::Auto,
+            &["read"],
+        );
+        check(
+            r#"{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"write"},{"type":"local_shell"},{"type":"mcp","server_label":"x"}]}"#,
+            Choice::Required,
+            &["local_shell", "write"],
+        );
+        check(
+            r#"{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"write"}]}"#,
+            Choice::Function("write".to_owned()),
+            &["write"],
+        );
+        check(r#"{"type":"allowed_tools","tools":[{"type":"web_search"}]}"#, Choice::None, &[]);
+    }
+
+    #[test]
     fn choices_that_cannot_be_kept_are_refused() {
         let check = |text: &str, message: &str| {
             assert_eq!(choice(text).unwrap_err().message, message);
@@ -248,8 +329,21 @@ mod tests {
         );
         check(r#"{"tool_choice":"sometimes"}"#, "`tool_choice` `sometimes` is not supported");
         check(
-            r#"{"tool_choice":{"type":"allowed_tools"}}"#,
-            "`tool_choice` `allowed_tools` is not supported",
+            r#"{"tool_choice":{"type":"auto_tools"}}"#,
+            "`tool_choice` `auto_tools` is not supported",
+        );
+        check(r#"{"tool_choice":{"type":"allowed_tools"}}"#, "missing tools in `tool_choice`");
+        check(
+            r#"{"tool_choice":{"type":"allowed_tools","mode":"none","tools":[]}}"#,
+            "`tool_choice.mode` must be `auto` or `required`, found `none`",
+        );
+        check(
+            r#"{"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"mcp"}]}}"#,
+            "`tool_choice` asks for a call, but names none of the tools",
+        );
+        check(
+            r#"{"tool_choice":{"type":"allowed_tools","tools":[{"type":"function","name":"write"}]}}"#,
+            "`tool_choice.tools[0].name` names `write`, which is not among the tools",
         );
         check(
             r#"{"tool_choice":5}"#,

@@ -143,7 +143,8 @@ impl Saved {
 
     /// Lines since the last call.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
-        self.0.as_mut().map(Store::take_notes).unwrap_or_default()
+        let lines = |store: &mut Store| [store.take_stored(), store.take_notes()].concat();
+        self.0.as_mut().map(lines).unwrap_or_default()
     }
 
     /// Files and bytes.

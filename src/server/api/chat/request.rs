@@ -6,6 +6,7 @@ use super::super::node::{Node, Object};
 use super::super::shape::{Form, Shape};
 use super::super::tools::{self, Function};
 use super::super::{Context, Parsed, format, sampling, settings, system};
+use super::legacy;
 use super::response::ChatForm;
 use crate::chat::{Message, ToolCall};
 use crate::server::{Api, Failure};
@@ -14,16 +15,25 @@ use crate::server::{Api, Failure};
 pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parsed, Failure> {
     let mut contents = Contents::new(context.strict_media);
     let messages = messages(&request.require("messages")?, &mut contents)?;
-    let functions = functions(request, &mut contents)?;
+    let legacy = legacy::is_spoken(request);
+    let functions =
+        if legacy { legacy::functions(request)? } else { functions(request, &mut contents)? };
+    tools::check_count(if legacy { "functions" } else { "tools" }, functions.len())?;
     let input = history::input(messages, tools::tools(&functions), true);
     let mut parsed = settings::request(Api::Chat, request, input, context.vocab)?;
     parsed.limit = sampling::limit(request, &["max_completion_tokens", "max_tokens"])?;
     parsed.calls = tools::calls(request, &functions, tools::itself(&functions))?;
+    if legacy {
+        parsed.calls.choice = legacy::choice(request, &functions)?;
+        // Answers have a place for one.
+        parsed.calls.parallel = false;
+    }
     parsed.format = format::read(request.get("response_format").as_ref())?;
     parsed.logprobs = logprobs(request)?;
     let form = ChatForm {
         include_usage: settings::include_usage(request)?,
         logprobs: parsed.logprobs.is_some(),
+        legacy,
     };
     let shape = Shape::new(&parsed, Form::Chat(form));
     Ok(Parsed { request: parsed, shape, warnings: contents.warnings() })
@@ -45,12 +55,6 @@ fn functions(request: &Object<'_>, contents: &mut Contents) -> Result<Vec<Functi
             Some(_) if tool.get("function").is_some() => functions.push(Function::read(&tool)?),
             Some(kind) => contents.warn(format!("a tool of type `{kind}` is left out")),
         }
-    }
-    tools::check_count("tools", functions.len())?;
-    if let Some(old) = request.first(&["functions", "function_call"]) {
-        return Err(
-            old.refused("is the old form of `tools` and `tool_choice`, which are supported")
-        );
     }
     Ok(functions)
 }
@@ -113,16 +117,10 @@ fn calls(message: &Object<'_>) -> Result<Vec<ToolCall>, Failure> {
             calls.push(history::call(id, tools::name(&custom)?, arguments));
         } else {
             let function = object.require("function")?.object()?;
-            calls.push(function_call(id, &function)?);
+            let arguments = history::arguments(function.get("arguments").as_ref());
+            calls.push(history::call(id, tools::name(&function)?, arguments));
         }
     }
-    if let Some(old) = message.object("function_call")? {
-        calls.push(function_call(None, &old)?);
-    }
+    calls.extend(legacy::call(message)?);
     Ok(calls)
-}
-
-fn function_call(id: Option<String>, function: &Object<'_>) -> Result<ToolCall, Failure> {
-    let arguments = history::arguments(function.get("arguments").as_ref());
-    Ok(history::call(id, tools::name(function)?, arguments))
 }

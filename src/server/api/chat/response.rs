@@ -14,12 +14,23 @@ pub(crate) struct ChatForm {
     pub(crate) include_usage: bool,
     /// Probabilities of tokens were asked for.
     pub(crate) logprobs: bool,
+    /// Calls are told as clients of the older form know them.
+    pub(crate) legacy: bool,
+}
+
+impl ChatForm {
+    /// Why a reply ended.
+    pub(super) fn reason(self, outcome: &Outcome) -> &'static str {
+        match Reason::of(outcome) {
+            Reason::Calls if self.legacy => "function_call",
+            reason => reason.openai(),
+        }
+    }
 }
 
 /// The answer. A call that was cut off is not in it: nobody could make it.
 pub(crate) fn answer(shape: &Shape, form: ChatForm, stamp: &Stamp, outcome: &Outcome) -> Value {
-    let calls: Vec<Value> = outcome.calls.iter().map(call).collect();
-    let content = if outcome.text.is_empty() && !calls.is_empty() {
+    let content = if outcome.text.is_empty() && !outcome.calls.is_empty() {
         Value::Null
     } else {
         json!(outcome.text)
@@ -28,15 +39,19 @@ pub(crate) fn answer(shape: &Shape, form: ChatForm, stamp: &Stamp, outcome: &Out
     if !outcome.reasoning.is_empty() {
         message["reasoning_content"] = json!(outcome.reasoning);
     }
-    if !calls.is_empty() {
-        message["tool_calls"] = json!(calls);
+    match &outcome.calls[..] {
+        [] => {}
+        [first, ..] if form.legacy => {
+            message["function_call"] = json!({"name": first.name, "arguments": first.json});
+        }
+        calls => message["tool_calls"] = calls.iter().map(call).collect(),
     }
     let logprobs = form.logprobs.then(|| logprobs::chat(&outcome.logprobs));
     let choice = json!({
         "index": 0,
         "message": message,
         "logprobs": logprobs,
-        "finish_reason": Reason::of(outcome).openai(),
+        "finish_reason": form.reason(outcome),
     });
     let mut answer = stamp.envelope("chat.completion", &shape.model, json!([choice]));
     answer.insert("usage".to_owned(), usage::chat(outcome.usage));

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::errors;
 use super::super::frame::Frame;
-use super::super::shape::{Reason, Shape};
+use super::super::shape::Shape;
 use super::super::stamp::Stamp;
 use super::super::{logprobs, usage};
 use super::response::ChatForm;
@@ -46,17 +46,12 @@ impl ChatStream {
             Update::Text(text) => self.delta(&json!({"content": text}), &mut frames),
             Update::Logprob(logprob) => self.pending.push(logprob.clone()),
             Update::CallBegin { id, name } => {
-                let function = json!({"name": name, "arguments": ""});
-                let index = self.calls;
                 self.calls += 1;
-                let call =
-                    json!({"index": index, "id": id, "type": "function", "function": function});
-                self.delta(&json!({"tool_calls": [call]}), &mut frames);
+                let function = json!({"name": name, "arguments": ""});
+                self.call(json!({"id": id, "type": "function", "function": function}), &mut frames);
             }
             Update::CallArguments(text) => {
-                let index = self.calls.saturating_sub(1);
-                let call = json!({"index": index, "function": {"arguments": text}});
-                self.delta(&json!({"tool_calls": [call]}), &mut frames);
+                self.call(json!({"function": {"arguments": text}}), &mut frames);
             }
             Update::End(outcome) => self.end(outcome, &mut frames),
             Update::Failed(failure) => self.fail(failure, &mut frames),
@@ -71,6 +66,20 @@ impl ChatStream {
         }
     }
 
+    /// A piece of the open call.
+    fn call(&mut self, piece: Value, frames: &mut Vec<Frame>) {
+        let delta = if self.form.legacy {
+            json!({"function_call": piece["function"]})
+        } else {
+            let mut call = json!({"index": self.calls.saturating_sub(1)});
+            if let (Value::Object(call), Value::Object(piece)) = (&mut call, piece) {
+                call.extend(piece);
+            }
+            json!({"tool_calls": [call]})
+        };
+        self.delta(&delta, frames);
+    }
+
     fn delta(&mut self, delta: &Value, frames: &mut Vec<Frame>) {
         self.spoken = true;
         let logprobs = self.take_logprobs(delta.get("content").is_some());
@@ -79,7 +88,7 @@ impl ChatStream {
 
     fn end(&mut self, outcome: &Outcome, frames: &mut Vec<Frame>) {
         let logprobs = self.take_logprobs(true);
-        frames.push(self.chunk(&json!({}), logprobs, Some(Reason::of(outcome).openai())));
+        frames.push(self.chunk(&json!({}), logprobs, Some(self.form.reason(outcome))));
         if self.form.include_usage {
             frames.push(usage::chunk(self.envelope(json!([])), outcome.usage));
         }

@@ -1,6 +1,7 @@
 //! What chat requests may look like.
 
-use super::support::{conversation, lines, read, refused};
+use super::super::answer;
+use super::support::{Reply, conversation, golden_reply, lines, read, refused, stamp};
 use crate::chat::Json;
 use crate::server::{Api, Choice, Effort, Format};
 
@@ -88,6 +89,37 @@ fn a_conversation_with_tools() {
 }
 
 #[test]
+fn clients_of_the_older_form_are_understood_and_answered_in_it() {
+    let body = |choice: &str| {
+        format!(
+            r#"{{"functions":[{{"name":"f","description":"D","parameters":{{"type":"object"}}}}],{choice}
+                "messages":[{{"content":"q"}},{{"role":"assistant","content":null,"function_call":{{"name":"f","arguments":"{{\"n\":1}}"}}}},
+                {{"role":"function","name":"f","content":"r"}}]}}"#
+        )
+    };
+    let parsed = read(Api::Chat, &body("")).unwrap();
+    assert_eq!(lines(&parsed), ["user|-|q|", r#"assistant|||-:f{"n":1}"#, "tool|-|r|"]);
+    let modern = r#"{"tools":[{"type":"function","function":{"name":"f","description":"D","parameters":{"type":"object"}}}],"messages":[{"content":"q"}]}"#;
+    let modern = read(Api::Chat, modern).unwrap();
+    assert_eq!(conversation(&parsed).0.tools, conversation(&modern).0.tools);
+    assert_eq!(
+        (&parsed.request.calls.choice, parsed.request.calls.parallel),
+        (&Choice::Auto, false)
+    );
+    let choice = |text: &str| read(Api::Chat, &body(text)).unwrap().request.calls.choice;
+    assert_eq!(choice(r#""function_call":"none","#), Choice::None);
+    assert_eq!(choice(r#""function_call":{"name":"f"},"#), Choice::Function("f".to_owned()));
+
+    let reply = Reply::new(&[], &[]).call("f", &["{\"n\"", ":1}"]);
+    golden_reply("chat-legacy", &parsed.shape, &reply);
+    let answer = answer(&parsed.shape, &stamp(Api::Chat), &reply.outcome());
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "function_call");
+    assert_eq!(choice["message"]["function_call"]["arguments"], r#"{"n":1}"#);
+    assert!(choice["message"].get("tool_calls").is_none());
+}
+
+#[test]
 fn a_text_that_mentions_the_markers_keeps_them() {
     let found =
         chat(r#"[{"content":"q"},{"role":"assistant","content":"a </think> b"},{"content":"p"}]"#);
@@ -170,9 +202,14 @@ fn refusals_name_the_field_and_what_was_found() {
     check(&with(r#""tools":[{"function":{}}]"#), "missing name in `tools[0].function`");
     check(&with(r#""top_logprobs":21"#), "`top_logprobs` must be from 0 to 20, found 21");
     check(&with(r#""n":3"#), "`n` must be 1, found 3: one answer to a request");
+    check(&with(r#""functions":[{}]"#), "missing name in `functions[0]`");
     check(
-        &with(r#""functions":[]"#),
-        "`functions` is the old form of `tools` and `tool_choice`, which are supported",
+        &with(r#""functions":[{"name":"f"}],"function_call":{"name":"g"}"#),
+        "`function_call.name` names `g`, which is not among the functions",
+    );
+    check(
+        &with(r#""functions":[{"name":"f"}],"function_call":"any""#),
+        "`function_call` must be `auto`, `none` or a name, found `any`",
     );
     check(&with(r#""model":5"#), "`model` must be a string, found a number");
 }

@@ -4,9 +4,7 @@
 use serde_json::{Value, json};
 
 use super::super::{ResponseStore, answer, failure_body};
-use super::support::{
-    MINIMAL, Reply, conversation, events, frames, lines, read, read_with, stamp,
-};
+use super::support::{MINIMAL, Reply, conversation, events, frames, lines, read, read_with, stamp};
 use crate::server::{Api, FailureKind, Finish, Update};
 
 /// The APIs that know calls.
@@ -164,8 +162,14 @@ fn streams_tell_counts_wherever_there_is_a_place_for_them() {
 #[test]
 fn tool_kinds_of_other_servers_are_left_out_and_refuse_nothing() {
     let kinds = [
-        "web_search", "web_search_preview", "file_search", "image_generation", "code_interpreter", "mcp",
-        "computer_use_preview", "computer",
+        "web_search",
+        "web_search_preview",
+        "file_search",
+        "image_generation",
+        "code_interpreter",
+        "mcp",
+        "computer_use_preview",
+        "computer",
     ]; // fmt: skip
     for kind in kinds {
         let body = format!(
@@ -234,4 +238,35 @@ fn an_unknown_response_id_is_refused_in_one_way() {
     let deleted = kept(r#"{"input":"q"}"#);
     assert!(store.delete(&deleted));
     check(&deleted);
+}
+
+#[test]
+fn null_is_absent_in_every_api() {
+    let shared = r#""model":null,"stream":null,"temperature":null,"top_p":null,"top_k":null,"min_p":null,"seed":null,
+        "stop":null,"stop_sequences":null,"thinking":null,"think":null,"enable_thinking":null,"reasoning_effort":null,
+        "reasoning":null,"chat_template_kwargs":null,"output_config":null,"max_tokens":null,"tools":null,"tool_choice":null,
+        "parallel_tool_calls":null,"logit_bias":null,"metadata":null,"user":null,"stream_options":null,"n":null"#;
+    let own = [
+        (
+            Api::Chat,
+            r#""messages":[{"role":"user","content":"q"}],"functions":null,"function_call":null"#,
+        ),
+        (Api::Completions, r#""prompt":"q","suffix":null,"echo":null,"logprobs":null"#),
+        (
+            Api::Responses,
+            r#""input":"q","instructions":null,"include":null,"previous_response_id":null,"conversation":null,
+                "store":null,"text":null,"background":null,"max_output_tokens":null,"prompt_cache_key":null"#,
+        ),
+        (
+            Api::Messages,
+            r#""messages":[{"role":"user","content":"q"}],"system":null,"cache_control":null"#,
+        ),
+    ];
+    for (api, fields) in own {
+        let found = read(api, &format!("{{{fields},{shared}}}")).unwrap();
+        let mut expected = read(api, minimal(api)).unwrap().request;
+        expected.limit = None;
+        assert_eq!(found.request, expected, "{api:?}");
+        assert!(found.warnings.is_empty());
+    }
 }
