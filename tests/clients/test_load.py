@@ -22,9 +22,9 @@ class Load(unittest.TestCase):
                 options.flags = [*serve_load.DEMO, *(["--kv-disk-dir", folder, "--kv-cache-min-tokens", "32"] if sessions == "4" else [])]
                 result, odd = serve_load.measure(options, known)
                 self.assertEqual(serve_load.verdict(result, options), [], f"{result}\n" + "\n".join(odd[:5]))
-                # Many sessions change hands, and what they hold is still found.
-                self.assertGreater(result["requests"], 32, result)
-                self.assertGreater(result["prompt_share_cached"], 0, result)
+                self.assertGreaterEqual(result["requests"], options.clients, result)
+                if sessions == "4":
+                    self.assertGreater(result["prompt_share_cached"], 0, result)
 
     def test_what_is_another_text_and_what_is_as_good(self):
         quiet = serve_load.Answer(text="A B", finish="stop")

@@ -103,8 +103,7 @@ fn schedule(args: &ServeArgs, environment: &Environment, shutdown: Duration) -> 
         preserve_thinking: args.thinking.preserve_thinking,
         efforts: efforts(args.thinking.effort_budgets.unwrap_or_default()),
         recover_calls: !environment.server.no_call_recovery,
-        quanta: quanta(&environment.server),
-        batch_log: environment.server.batch_log,
+        sharing: sharing(&environment.server),
         max_queue: requests.max_queue as usize,
         decode_stall: Duration::from_millis(requests.max_decode_stall_ms.into()),
         idle_unload: args.server.idle_unload.map(|n| Duration::from_secs(u64::from(n) * 60)),
@@ -119,10 +118,11 @@ fn schedule(args: &ServeArgs, environment: &Environment, shutdown: Duration) -> 
     }
 }
 
-fn quanta(environment: &ServerEnvironment) -> schedule::Quanta {
-    schedule::Quanta {
+fn sharing(environment: &ServerEnvironment) -> schedule::Sharing {
+    schedule::Sharing {
         alone: environment.prefill_quantum.map(|n| n as usize),
         mixed: environment.mixed_prefill_quantum.map(|n| n as usize),
+        log_steps: environment.batch_log,
     }
 }
 
@@ -255,8 +255,9 @@ mod tests {
         };
         let environment = Environment { server, ..Environment::default() };
         let config = super::plan(&args(""), &environment).unwrap().schedule;
-        assert_eq!(config.quanta, schedule::Quanta { alone: Some(7), mixed: Some(3) });
-        assert!(config.batch_log && !config.recover_calls);
+        let expected = schedule::Sharing { alone: Some(7), mixed: Some(3), log_steps: true };
+        assert_eq!(config.sharing, expected);
+        assert!(!config.recover_calls);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Reading the body of a request: at most so much, never waiting long, compressed or not.
 
-use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::pin::Pin;
@@ -17,7 +16,10 @@ use crate::server::{Failure, FailureKind};
 /// Bodies of the largest size that may be held at once; of smaller ones there may be more.
 const LARGEST_AT_ONCE: usize = 4;
 
-/// The memory that all bodies share: a thousand clients that send slowly, or all at once, cannot have it all.
+/// What is unpacked at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The memory that all bodies share, packed or not: a thousand clients that send slowly, or all at once, cannot have it all.
 #[derive(Debug)]
 pub(super) struct Room {
     left: Arc<AtomicUsize>,
@@ -39,17 +41,25 @@ impl Room {
         let left = Arc::new(AtomicUsize::new(limit.saturating_mul(LARGEST_AT_ONCE)));
         Self { left, limit, patience }
     }
+
+    fn empty(&self) -> Held {
+        Held { bytes: Vec::new(), left: Arc::clone(&self.left) }
+    }
 }
 
 impl Held {
-    /// Adds a piece, if there is room for it.
-    fn push(&mut self, piece: &[u8]) -> bool {
-        let take = |left: usize| left.checked_sub(piece.len());
-        let has_room = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
-        if has_room {
-            self.bytes.extend_from_slice(piece);
+    /// Adds a piece, if that makes no more than `limit` bytes and there is room for it.
+    fn push(&mut self, piece: &[u8], limit: usize) -> Result<(), Failure> {
+        if self.bytes.len() + piece.len() > limit {
+            return Err(too_large(limit));
         }
-        has_room
+        let take = |left: usize| left.checked_sub(piece.len());
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| {
+            let text = "the server holds as many bodies of requests as it may; try again later";
+            Failure::new(FailureKind::QueueFull, text)
+        })?;
+        self.bytes.extend_from_slice(piece);
+        Ok(())
     }
 }
 
@@ -66,12 +76,11 @@ impl Drop for Held {
 /// comes for as long as it may take; [`FailureKind::QueueFull`] when other bodies leave no room for it;
 /// [`FailureKind::Invalid`] when it ends early.
 pub(super) async fn read(mut body: Body, room: &Room) -> Result<Held, Failure> {
-    let Room { left, limit, patience } = room;
-    let (limit, patience) = (*limit, *patience);
+    let Room { limit, patience, .. } = *room;
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
     }
-    let mut read = Held { bytes: Vec::new(), left: Arc::clone(left) };
+    let mut read = room.empty();
     loop {
         let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let frame = tokio::time::timeout(patience, next).await.map_err(|_| {
@@ -83,44 +92,41 @@ pub(super) async fn read(mut body: Body, room: &Room) -> Result<Held, Failure> {
             Failure::new(FailureKind::Invalid, format!("the body is broken off or malformed: {e}"))
         };
         let data = frame.map_err(early)?.into_data().unwrap_or_else(|_trailers| Bytes::new());
-        if read.bytes.len() + data.len() > limit {
-            return Err(too_large(limit));
-        }
-        if !read.push(&data) {
-            let text = "the server holds as many bodies of requests as it may; try again later";
-            return Err(Failure::new(FailureKind::QueueFull, text));
-        }
+        read.push(&data, limit)?;
     }
 }
 
 /// Undoes `Content-Encoding`. May take long: not for an asynchronous task.
 ///
 /// # Errors
-/// [`FailureKind::Invalid`] for unknown encodings and damaged data, [`FailureKind::TooLarge`] when it unpacks to too much.
-pub(super) fn decode<'a>(
-    headers: &HeaderMap,
-    body: &'a [u8],
-    limit: usize,
-) -> Result<Cow<'a, [u8]>, Failure> {
-    let plain = Ok(Cow::Borrowed(body));
-    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return plain };
+/// [`FailureKind::Invalid`] for unknown encodings and damaged data, [`FailureKind::TooLarge`] when it unpacks to too much,
+/// [`FailureKind::QueueFull`] when other bodies leave no room for that.
+pub(super) fn decode(headers: &HeaderMap, body: Held, room: &Room) -> Result<Held, Failure> {
+    let Some(encoding) = headers.get(header::CONTENT_ENCODING) else { return Ok(body) };
     let encoding = String::from_utf8_lossy(encoding.as_bytes()).trim().to_ascii_lowercase();
     match &*encoding {
-        "" | "identity" => plain,
-        "gzip" | "x-gzip" => {
-            let mut unpacked = Vec::new();
-            let packed =
-                MultiGzDecoder::new(body).take(limit as u64 + 1).read_to_end(&mut unpacked);
-            packed.map_err(|e| {
-                Failure::new(FailureKind::Invalid, format!("the body is not gzip: {e}"))
-            })?;
-            if unpacked.len() > limit { Err(too_large(limit)) } else { Ok(unpacked.into()) }
-        }
+        "" | "identity" => Ok(body),
+        "gzip" | "x-gzip" => unpacked(&body.bytes, room),
         other => {
             let text =
                 format!("Content-Encoding {other} is not supported; send gzip or plain JSON");
             Err(Failure::new(FailureKind::Invalid, text))
         }
+    }
+}
+
+fn unpacked(packed: &[u8], room: &Room) -> Result<Held, Failure> {
+    let mut reader = MultiGzDecoder::new(packed);
+    let mut unpacked = room.empty();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let n = reader.read(&mut piece).map_err(|e| {
+            Failure::new(FailureKind::Invalid, format!("the body is not gzip: {e}"))
+        })?;
+        if n == 0 {
+            return Ok(unpacked);
+        }
+        unpacked.push(&piece[..n], room.limit)?;
     }
 }
 
@@ -140,7 +146,9 @@ mod tests {
 
     fn encoded(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, FailureKind> {
         let headers = HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding.parse().unwrap())]);
-        decode(&headers, body, limit).map(Cow::into_owned).map_err(|failure| failure.kind)
+        let room = Room::new(limit, Duration::from_mins(1));
+        let held = Held { bytes: body.to_vec(), left: Arc::default() };
+        decode(&headers, held, &room).map(|held| held.bytes.clone()).map_err(|failure| failure.kind)
     }
 
     #[test]
@@ -154,6 +162,19 @@ mod tests {
         assert_eq!(encoded("gzip", &packed[..50], 100_000), Err(FailureKind::Invalid));
         assert_eq!(encoded("br", &packed, 100_000), Err(FailureKind::Invalid));
         assert_eq!(encoded("identity", b"{}", 10), Ok(b"{}".to_vec()));
+    }
+
+    #[test]
+    fn what_unpacks_to_much_takes_the_room_of_that() {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        gzip.write_all(&vec![b' '; 100_000]).unwrap();
+        let packed = gzip.finish().unwrap();
+        let room = Room::new(100_000, Duration::from_mins(1));
+        let held: Vec<_> =
+            (0..LARGEST_AT_ONCE).map(|_| unpacked(&packed, &room).unwrap()).collect();
+        assert_eq!(unpacked(&packed, &room).unwrap_err().kind, FailureKind::QueueFull);
+        drop(held);
+        assert_eq!(unpacked(&packed, &room).unwrap().bytes.len(), 100_000);
     }
 
     #[tokio::test]

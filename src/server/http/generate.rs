@@ -60,8 +60,8 @@ async fn admit(
     let held = body::read(content, &app.bodies).await?;
     let (app, id) = (Arc::clone(app), id.0.clone());
     aside(move || {
-        let bytes = body::decode(&parts.headers, &held.bytes, app.config.body_bytes)?;
-        let mut parsed = api::parse(api, &bytes, &context(&app, vocab))?;
+        let held = body::decode(&parts.headers, held, &app.bodies)?;
+        let mut parsed = api::parse(api, &held.bytes, &context(&app, vocab))?;
         app.config.defaults.fill(&mut parsed.request);
         app.log.warnings(&id, &parsed.warnings);
         let stamp = Stamp::fresh(api);

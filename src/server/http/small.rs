@@ -164,8 +164,8 @@ async fn worked_on(
     let held = body::read(content, &app.bodies).await?;
     let app = Arc::clone(app);
     let value = aside(move || {
-        let bytes = body::decode(&parts.headers, &held.bytes, app.config.body_bytes)?;
-        work(&app, &bytes)
+        let held = body::decode(&parts.headers, held, &app.bodies)?;
+        work(&app, &held.bytes)
     })
     .await?;
     Ok(ok(&value))

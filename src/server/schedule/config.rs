@@ -29,10 +29,8 @@ pub struct Config {
     pub max_queue: usize,
     /// How long a decode step may be kept waiting by a prompt.
     pub decode_stall: Duration,
-    /// Tokens of prompts between two steps, where that is to be less than time allows.
-    pub quanta: Quanta,
-    /// Whether each step is logged.
-    pub batch_log: bool,
+    /// How prompts and replies share the engine, besides what time allows.
+    pub sharing: Sharing,
     /// How long a client may leave its answers unread before its request is given up.
     pub client_stall: Duration,
     /// How long to wait for a session that has much of a prompt, when another is free.
@@ -63,8 +61,7 @@ impl Default for Config {
             recover_calls: true,
             max_queue: 256,
             decode_stall: Duration::from_millis(150),
-            quanta: Quanta::default(),
-            batch_log: false,
+            sharing: Sharing::default(),
             client_stall: Duration::from_secs(30),
             best_slot_wait: Duration::from_millis(250),
             best_slot_tokens: 4096,
@@ -77,14 +74,16 @@ impl Default for Config {
     }
 }
 
-/// Upper limits of a slice of a prompt, as the time that so many tokens take. Where prompts are cut does not depend on
-/// them: a slice is layers, not tokens.
+/// Steps and slices. The limits of a slice of a prompt are the time that so many of its tokens take; where prompts are cut
+/// does not depend on them, for a slice is layers, not tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Quanta {
-    /// While no reply is being written.
+pub struct Sharing {
+    /// The most tokens while no reply is being written; `None` leaves it to time.
     pub alone: Option<usize>,
-    /// While replies are.
+    /// The most tokens while replies are.
     pub mixed: Option<usize>,
+    /// Whether each step is logged.
+    pub log_steps: bool,
 }
 
 /// Longest thoughts by effort, in tokens; `None` is as long as the reply has room for (server.md 5.2).

@@ -257,7 +257,7 @@ impl Floor {
         self.common.desk.counters().count_batch(steps.len());
         let began = Instant::now();
         let decoded = self.engine.decode(&steps);
-        if self.common.config.batch_log {
+        if self.common.config.sharing.log_steps {
             let what = What::Batch { rows: steps.len(), took: began.elapsed() };
             self.common.say(None, None, what);
         }

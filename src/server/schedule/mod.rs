@@ -39,7 +39,7 @@ mod status;
 mod trace;
 mod worker;
 
-pub use config::{Config, EffortBudgets, Quanta, TraceConfig};
+pub use config::{Config, EffortBudgets, Sharing, TraceConfig};
 pub use error::Error;
 pub use prepare::{Office, Prepared};
 pub use replay::ReplayLimits;

@@ -80,9 +80,9 @@ impl Floor {
         let decodes = self.slots.iter().any(|slot| matches!(slot.work, Work::Decode(_)));
         let config = &self.common.config;
         let (limit, quantum) = if decodes {
-            ((config.decode_stall / 5).min(Slice::ALONE), config.quanta.mixed)
+            ((config.decode_stall / 5).min(Slice::ALONE), config.sharing.mixed)
         } else {
-            (Slice::ALONE, config.quanta.alone)
+            (Slice::ALONE, config.sharing.alone)
         };
         shortened(limit, quantum, self.token_seconds)
     }

@@ -264,7 +264,7 @@ impl Floor {
             if begun.elapsed() >= timeout {
                 break;
             }
-            self.save(index, moment).map(|_| ()).or_else(|error| self.not_saved(index, error))?;
+            self.save(index, moment).or_else(|error| self.not_saved(index, error))?;
         }
         while self.common.saved.is_busy() && begun.elapsed() < timeout {
             self.common.saved.pump(&mut *self.engine);

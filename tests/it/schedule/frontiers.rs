@@ -38,7 +38,7 @@ fn left_behind(dir: &Path) -> TempDir {
         entries.filter(|path| !path.ends_with(".q36-kv.lock")).collect::<Vec<_>>()
     };
     let is_written = |path: &std::path::PathBuf| path.extension().is_some_and(|ext| ext == "kv");
-    let (mut quiet, end) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+    let (mut quiet, end) = (Instant::now(), Instant::now() + Duration::from_mins(1));
     let mut seen = names().len();
     while quiet.elapsed() < Duration::from_millis(200) {
         assert!(Instant::now() < end, "files are being written all the time");
