@@ -229,7 +229,7 @@ Some **bold**, *italic*, `a < b` and ~~old~~ [a link](https://example.org) [bad]
 | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 | 11 |
 
 ```python
-print("<script>alert(1)</script>")  # a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment 
+print("<script>alert(1)</script>")  # a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment a long comment
 ```
 <img src=x onerror=alert(1)>"""
 

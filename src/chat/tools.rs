@@ -3,6 +3,7 @@
 //! Model output is text; a schema decides whether `02134` is a number or a postal code. Schemas come from strangers and
 //! are read leniently: what is not understood makes a parameter untyped, never an error.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
@@ -216,7 +217,7 @@ fn params(schema: &Value) -> Vec<Param> {
         |name: &str| required.is_some_and(|list| list.iter().any(|r| r.as_str() == Some(name)));
     let param = |(name, property): (&String, &Value)| Param {
         name: name.clone(),
-        ty: schema_type(property, schema, MAX_SCHEMA_DEPTH),
+        ty: Types { root: schema, looks: Cell::new(MAX_LOOKS) }.of(property, MAX_SCHEMA_DEPTH),
         required: is_required(name),
     };
     properties.iter().map(param).collect()
@@ -225,43 +226,56 @@ fn params(schema: &Value) -> Vec<Param> {
 /// How many references and alternatives are followed.
 const MAX_SCHEMA_DEPTH: usize = 8;
 
-/// The types `schema` allows; references start at `root`.
-fn schema_type(schema: &Value, root: &Value, depth: usize) -> ParamType {
-    if depth == 0 {
-        return ParamType::ANY;
-    }
-    let inner = |schema: &Value| schema_type(schema, root, depth - 1);
-    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
-        let target = reference.strip_prefix('#').and_then(|path| root.pointer(path));
-        return target.map_or(ParamType::ANY, inner);
-    }
-    let list = |key: &str| schema.get(key).and_then(Value::as_array);
-    let ty = match schema.get("type") {
-        Some(Value::String(name)) => ParamType::named(name),
-        Some(Value::Array(names)) => {
-            ParamType::union(names.iter().filter_map(Value::as_str).map(ParamType::named))
+/// Most looks at parts of one parameter's schema: alternatives that refer to alternatives would take for ever.
+const MAX_LOOKS: usize = 20_000;
+
+/// What schemas allow; references start at `root`.
+struct Types<'a> {
+    root: &'a Value,
+    looks: Cell<usize>,
+}
+
+impl Types<'_> {
+    /// The types that a schema allows; untyped where it is too deep or refers to too much.
+    fn of(&self, schema: &Value, depth: usize) -> ParamType {
+        let looks = self.looks.get();
+        if depth == 0 || looks == 0 {
+            return ParamType::ANY;
         }
-        _ => {
-            if let Some(values) = list("enum") {
-                ParamType::union(values.iter().map(ParamType::of))
-            } else if let Some(value) = schema.get("const") {
-                ParamType::of(value)
-            } else if let Some(choices) = list("anyOf").or_else(|| list("oneOf")) {
-                ParamType::union(choices.iter().map(inner))
-            } else if let Some(parts) = list("allOf") {
-                let known = parts.iter().map(inner).find(|ty| *ty != ParamType::ANY);
-                known.unwrap_or_default()
-            } else if schema.get("properties").is_some() {
-                ParamType::OBJECT
-            } else if schema.get("items").is_some() {
-                ParamType::ARRAY
-            } else {
-                ParamType::ANY
+        self.looks.set(looks - 1);
+        let inner = |schema: &Value| self.of(schema, depth - 1);
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            let target = reference.strip_prefix('#').and_then(|path| self.root.pointer(path));
+            return target.map_or(ParamType::ANY, inner);
+        }
+        let list = |key: &str| schema.get(key).and_then(Value::as_array);
+        let ty = match schema.get("type") {
+            Some(Value::String(name)) => ParamType::named(name),
+            Some(Value::Array(names)) => {
+                ParamType::union(names.iter().filter_map(Value::as_str).map(ParamType::named))
             }
-        }
-    };
-    let nullable = schema.get("nullable").and_then(Value::as_bool) == Some(true);
-    if nullable && ty != ParamType::ANY { ty.or(ParamType::NULL) } else { ty }
+            _ => {
+                if let Some(values) = list("enum") {
+                    ParamType::union(values.iter().map(ParamType::of))
+                } else if let Some(value) = schema.get("const") {
+                    ParamType::of(value)
+                } else if let Some(choices) = list("anyOf").or_else(|| list("oneOf")) {
+                    ParamType::union(choices.iter().map(inner))
+                } else if let Some(parts) = list("allOf") {
+                    let known = parts.iter().map(inner).find(|ty| *ty != ParamType::ANY);
+                    known.unwrap_or_default()
+                } else if schema.get("properties").is_some() {
+                    ParamType::OBJECT
+                } else if schema.get("items").is_some() {
+                    ParamType::ARRAY
+                } else {
+                    ParamType::ANY
+                }
+            }
+        };
+        let nullable = schema.get("nullable").and_then(Value::as_bool) == Some(true);
+        if nullable && ty != ParamType::ANY { ty.or(ParamType::NULL) } else { ty }
+    }
 }
 
 #[cfg(test)]
@@ -305,6 +319,23 @@ mod tests {
         check("true", ParamType::ANY);
         check("7", ParamType::ANY);
         check(r#"{"type": "date"}"#, ParamType::ANY);
+    }
+
+    #[test]
+    fn alternatives_of_alternatives_end_soon() {
+        let choice = |n: usize| format!(r##"{{"$ref": "#/$defs/d{n}"}}"##);
+        let level = |n: usize| {
+            let choices = vec![choice(n + 1); 200].join(", ");
+            format!(r#""d{n}": {{"anyOf": [{choices}]}}"#)
+        };
+        let levels: Vec<String> = (0..4).map(level).collect();
+        let text = format!(
+            r#"{{"name": "f", "parameters": {{"properties": {{"p": {}}}, "$defs": {{{}, "d4": {{"type": "string"}}}}}}}}"#,
+            choice(0),
+            levels.join(", "),
+        );
+        let tools = Toolset::new(&[Tool::parse(&text).unwrap()]);
+        assert_eq!(tools.param_type("f", "p"), ParamType::ANY);
     }
 
     #[test]

@@ -12,7 +12,10 @@
 
 mod call;
 mod constraint;
+mod formats;
+mod pattern;
 mod schema;
+mod text;
 mod vocabulary;
 
 pub use call::ValueForms;

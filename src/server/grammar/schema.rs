@@ -1,11 +1,11 @@
 //! Schemas before they become grammars: what cannot be enforced is found here, by name and place.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use llguidance::derivre::{RegexAst, RegexBuilder};
-use llguidance::regex_to_lark;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::{formats, pattern};
 use crate::chat::Json;
 
 /// Longest schema in bytes.
@@ -14,11 +14,27 @@ const MAX_BYTES: usize = 256 * 1024;
 /// Largest number of items, properties or characters that a schema may name: beyond it a grammar only costs time.
 const MAX_COUNT: u64 = 100_000;
 
+/// Largest bound of a number that the grammar compiler reckons with. One that lies further out is held to this one, which
+/// is stricter.
+const MAX_BOUND: i64 = 1_000_000_000_000_000_000;
+
+/// Largest divisor, and largest common multiple of several, in units of the smallest.
+const MAX_MULTIPLE: f64 = 50_000.0;
+
+/// Most digits of a divisor behind the point.
+const MULTIPLE_DIGITS: u32 = 6;
+
+/// The least divisor that can be said with them is one such part of 1.
+const MULTIPLE_SCALE: f64 = 1_000_000.0;
+
 /// Most properties of all objects of a schema together.
 const MAX_PROPERTIES: usize = 5000;
 
 /// Deepest nesting of a schema, those that it refers to one inside the other.
 const MAX_DEPTH: usize = 2000;
+
+/// Most looks at parts of the schema of one parameter.
+const MAX_LOOKS: usize = 20_000;
 
 /// Keywords that restrict a value in ways that no grammar here can follow.
 const UNSUPPORTED: [&str; 18] = [
@@ -42,12 +58,39 @@ const UNSUPPORTED: [&str; 18] = [
     "x-guidance",
 ];
 
+/// Keywords that restrict a value in ways that are enforced.
+const ENFORCED: [&str; 27] = [
+    "$ref",
+    "additionalItems",
+    "additionalProperties",
+    "allOf",
+    "anyOf",
+    "const",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "items",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "oneOf",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "properties",
+    "required",
+    "type",
+];
+
 /// Keywords that say nothing about a value, but that the grammar compiler would trip over.
 const IGNORED: [&str; 2] = ["$dynamicAnchor", "$recursiveAnchor"];
-
-/// Formats of strings that are enforced.
-const FORMATS: [&str; 10] =
-    ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
 
 /// A schema that can be tried.
 #[derive(Debug)]
@@ -63,26 +106,96 @@ pub(super) struct Checked {
 /// # Errors
 /// What is not supported, in words.
 pub(super) fn read(schema: &Json) -> Result<Checked, String> {
-    let bytes = schema.text().len();
+    check_size(schema.text().len())?;
+    let root: Value = serde_json::from_str(schema.text())
+        .map_err(|error| format!("the schema cannot be read: {error}"))?;
+    match root {
+        Value::Bool(true) => checked(Map::new(), "", "#"),
+        Value::Bool(false) => Err("nothing satisfies the schema `false`".to_owned()),
+        Value::Object(keywords) => checked(keywords, "", "#"),
+        other @ (Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Err(no_schema(&other, "#"))
+        }
+    }
+}
+
+/// Reads what one parameter of a function may be, by one of the properties of the function's schema: a value of these
+/// types that obeys the property.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn property(root: &Value, name: &str, types: &[&str]) -> Result<Checked, String> {
+    let property = root.get("properties").and_then(|properties| properties.get(name));
+    let property = property.cloned().unwrap_or(Value::Bool(true));
+    // The property may refer to what stands beside it.
+    let mut keywords = Map::new();
+    for definitions in ["$defs", "definitions"] {
+        keywords.extend(root.get(definitions).map(|all| (definitions.to_owned(), all.clone())));
+    }
+    check_size(property.to_string().len())?;
+    if property == Value::Bool(false) {
+        return Err("nothing satisfies the schema `false`".to_owned());
+    }
+    keywords.insert("allOf".to_owned(), Value::Array(vec![property]));
+    if !types.is_empty() {
+        keywords.insert("type".to_owned(), types.into());
+    }
+    checked(keywords, "/allOf/0", &join("#/properties", name))
+}
+
+fn check_size(bytes: usize) -> Result<(), String> {
     if bytes > MAX_BYTES {
         return Err(format!("a schema of {bytes} bytes is too large: at most {MAX_BYTES}"));
     }
-    let mut root: Value = serde_json::from_str(schema.text())
-        .map_err(|error| format!("the schema cannot be read: {error}"))?;
-    root = match root {
-        Value::Bool(true) => Value::Object(Map::new()),
-        Value::Bool(false) => return Err("nothing satisfies the schema `false`".to_owned()),
-        Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-            root
-        }
-    };
+    Ok(())
+}
+
+/// Checks what stands at `start` of a schema; `path` is where that is for whoever sent it.
+fn checked(keywords: Map<String, Value>, start: &str, path: &str) -> Result<Checked, String> {
+    let mut root = Value::Object(keywords);
     let mut walk = Walk::new(&root);
+    walk.pending.push((path, root.pointer(start).unwrap_or(&root)));
     walk.all_schemas()?;
     let one_of = walk.one_of;
     if let Value::Object(keywords) = &mut root {
         strip(keywords);
     }
     Ok(Checked { schema: root, one_of })
+}
+
+fn no_schema(value: &Value, path: &str) -> String {
+    let text = Json::parse(&value.to_string()).map_or("a value", |json| json.kind());
+    format!("a schema must be an object or a boolean, found {text} at `{path}`")
+}
+
+/// What references of a schema lead into. A schema that refers to the same places over and over would be read for ever:
+/// every look at a part of it is counted.
+pub(super) struct Root<'a> {
+    value: &'a Value,
+    looks: Cell<usize>,
+}
+
+impl<'a> Root<'a> {
+    pub(super) fn new(value: &'a Value) -> Self {
+        Self { value, looks: Cell::new(MAX_LOOKS) }
+    }
+
+    /// Counts a look; whether it may be taken.
+    pub(super) fn look(&self) -> bool {
+        let left = self.looks.get().checked_sub(1);
+        self.looks.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// The place that a reference names.
+    pub(super) fn target(&self, reference: &Value) -> Option<&'a Value> {
+        self.value.pointer(reference.as_str()?.strip_prefix('#')?)
+    }
+}
+
+/// Whether a keyword restricts values.
+pub(super) fn is_rule(keyword: &str) -> bool {
+    ENFORCED.contains(&keyword) || UNSUPPORTED.contains(&keyword)
 }
 
 /// What the compiler of grammars says, in our words where we know more.
@@ -109,13 +222,16 @@ struct Walk<'a> {
     depth: (usize, usize),
     /// No path through all references is longer.
     longest: usize,
+    /// The common multiple of all divisors, and their common divisor, in parts of [`MULTIPLE_SCALE`].
+    multiple: u64,
+    unit: u64,
 }
 
 impl<'a> Walk<'a> {
     fn new(root: &'a Value) -> Self {
-        let seen = BTreeSet::new();
-        let pending = vec![("#", root)];
-        Self { root, seen, pending, one_of: None, properties: 0, depth: (0, 0), longest: 0 }
+        let (seen, pending) = (BTreeSet::new(), Vec::new());
+        let (depth, multiple, unit) = ((0, 0), 1, 0);
+        Self { root, seen, pending, one_of: None, properties: 0, depth, longest: 0, multiple, unit }
     }
 
     fn all_schemas(&mut self) -> Result<(), String> {
@@ -152,11 +268,7 @@ impl<'a> Walk<'a> {
             Value::Bool(_) => return Ok(()),
             Value::Object(keywords) => keywords,
             Value::Null | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                let other = schema;
-                let text = Json::parse(&other.to_string()).map_or("a value", |json| json.kind());
-                return Err(format!(
-                    "a schema must be an object or a boolean, found {text} at `{path}`"
-                ));
+                return Err(no_schema(schema, path));
             }
         };
         for (keyword, value) in keywords {
@@ -183,7 +295,7 @@ impl<'a> Walk<'a> {
                 self.properties += schemas.len();
                 for (name, schema) in schemas {
                     if keyword == "patternProperties" {
-                        pattern(name, &here())?;
+                        check_pattern(name, &here())?;
                     }
                     self.schema(schema, &join(&here(), name))?;
                 }
@@ -207,26 +319,57 @@ impl<'a> Walk<'a> {
             "additionalProperties" | "additionalItems" => self.schema(value, &here()),
             "$ref" => self.reference(value, path),
             "pattern" if may_be(keywords, "string") => match value.as_str() {
-                Some(text) => pattern(text, path),
+                Some(text) => check_pattern(text, path),
                 None => Err(wrong(keyword, path)),
             },
             "format" if may_be(keywords, "string") => match value.as_str() {
-                Some(format) if FORMATS.contains(&format) => Ok(()),
+                Some(format) if formats::patterns(format).is_some() => Ok(()),
                 Some(format) => Err(format!(
                     "`format` `{format}` at `{path}` of the schema is not supported: it can be {}",
-                    FORMATS.join(", ")
+                    formats::names()
                 )),
                 None => Err(wrong(keyword, path)),
             },
             "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minLength"
             | "maxLength" => match value.as_u64() {
-                Some(count) if count > MAX_COUNT => Err(format!(
-                    "`{keyword}` at `{path}` of the schema is too large: at most {MAX_COUNT}"
-                )),
+                Some(count) if count > MAX_COUNT => Err(too_large(keyword, path, MAX_COUNT)),
                 _ => Ok(()),
             },
+            "minimum" | "exclusiveMinimum" if far(value) == Some(MAX_BOUND) => {
+                Err(too_large(keyword, path, MAX_BOUND))
+            }
+            "maximum" | "exclusiveMaximum" if far(value) == Some(-MAX_BOUND) => Err(format!(
+                "`{keyword}` at `{path}` of the schema is too small: at least -{MAX_BOUND}"
+            )),
+            "multipleOf" => self.multiple(value, path),
             _ => Ok(()),
         }
+    }
+
+    /// A divisor is counted with as many states as it is large, and with others that may apply to the same number with
+    /// as many as their common multiple.
+    fn multiple(&mut self, value: &Value, path: &str) -> Result<(), String> {
+        let divisor = value.as_f64().filter(|divisor| *divisor > 0.0);
+        let Some(divisor) = divisor else { return Err(wrong("multipleOf", path)) };
+        let steps = divisor * MULTIPLE_SCALE;
+        if steps.fract() != 0.0 || steps > MULTIPLE_SCALE * MAX_MULTIPLE {
+            return Err(format!(
+                "`multipleOf` `{value}` at `{path}` of the schema is not supported: at most {MAX_MULTIPLE}, and at most \
+                 {MULTIPLE_DIGITS} digits behind the point"
+            ));
+        }
+        // In the smallest unit that any of them needs.
+        let steps = steps as u64;
+        let common = lcm(self.multiple, steps);
+        let unit = gcd(self.unit, steps);
+        (self.multiple, self.unit) = (common, gcd(unit, MULTIPLE_SCALE as u64));
+        if common / self.unit > MAX_MULTIPLE as u64 {
+            return Err(format!(
+                "`multipleOf` at `{path}` of the schema is not supported beside the others: their common multiple is too \
+                 large"
+            ));
+        }
+        Ok(())
     }
 
     fn all(&mut self, schemas: &'a [Value], path: &str) -> Result<(), String> {
@@ -257,6 +400,24 @@ fn join(path: &str, name: &str) -> String {
     format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
+fn too_large(keyword: &str, path: &str, most: impl std::fmt::Display) -> String {
+    format!("`{keyword}` at `{path}` of the schema is too large: at most {most}")
+}
+
+/// The bound that stands for one that lies further out; `None` for any other.
+fn far(bound: &Value) -> Option<i64> {
+    let bound = bound.as_f64()?;
+    (bound.abs() > MAX_BOUND as f64).then(|| if bound < 0.0 { -MAX_BOUND } else { MAX_BOUND })
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn lcm(a: u64, b: u64) -> u64 {
+    (a / gcd(a, b)).saturating_mul(b)
+}
+
 fn wrong(keyword: &str, path: &str) -> String {
     format!("`{keyword}` at `{path}` of the schema has a value of the wrong kind")
 }
@@ -270,18 +431,24 @@ fn may_be(keywords: &Map<String, Value>, name: &str) -> bool {
     }
 }
 
-fn pattern(text: &str, path: &str) -> Result<(), String> {
-    let ast = RegexAst::SearchRegex(regex_to_lark(text, "dw"));
-    match RegexBuilder::new().mk(&ast) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!(
-            "`pattern` `{text}` at `{path}` of the schema is not supported: {}",
-            error.to_string().lines().last().unwrap_or_default()
-        )),
+fn check_pattern(text: &str, path: &str) -> Result<(), String> {
+    pattern::check(text).map_err(|why| {
+        format!("`pattern` `{text}` at `{path}` of the schema is not supported: {why}")
+    })
+}
+
+/// Says a format with patterns, as it is said of texts between tags: one meaning everywhere.
+fn spell_format(keywords: &mut Map<String, Value>) {
+    let format = keywords.get("format").and_then(Value::as_str);
+    let Some(patterns) = format.and_then(formats::patterns) else { return };
+    keywords.remove("format");
+    let all = keywords.entry("allOf").or_insert_with(|| Value::Array(Vec::new()));
+    if let Value::Array(all) = all {
+        all.extend(patterns.iter().map(|pattern| json!({ "pattern": pattern })));
     }
 }
 
-/// Takes out what says nothing. Only keywords of schemas are touched, never names of properties or constants.
+/// Takes out what says nothing, and says the rest as the grammar compiler reads it. Only keywords of schemas are touched, never names of properties or constants.
 fn strip(keywords: &mut Map<String, Value>) {
     for keyword in IGNORED {
         keywords.remove(keyword);
@@ -289,7 +456,14 @@ fn strip(keywords: &mut Map<String, Value>) {
     if keywords.get("uniqueItems") == Some(&Value::Bool(false)) {
         keywords.remove("uniqueItems");
     }
+    spell_format(keywords);
     for (keyword, value) in keywords.iter_mut() {
+        if ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]
+            .contains(&keyword.as_str())
+            && let Some(bound) = far(value)
+        {
+            *value = bound.into();
+        }
         let named =
             ["properties", "patternProperties", "$defs", "definitions"].contains(&keyword.as_str());
         let keyword = keyword.as_str();

@@ -8,7 +8,8 @@ use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::{Value, json};
 
 use super::Constraint;
-use super::schema;
+use super::pattern::quoted;
+use super::schema::{self, Checked};
 use crate::chat::Json;
 use crate::server::{Failure, FailureKind, Format};
 use crate::tokenizer::{TokenId, Tokenizer};
@@ -17,9 +18,21 @@ use crate::tokenizer::{TokenId, Tokenizer};
 /// any amount of it, but then a model that is at a loss would write nothing else.
 const WHITE_SPACE: &str = r"\x20|\r?\n(?:\x20{0,32}|\t{0,8})";
 
-/// Parts of the vocabulary whose masks are kept ready: most of what a string of JSON may hold, and white space.
-const SLICES: [&str; 3] =
-    [r"[\x20\x0A\x0D\x09]+", r#"[^"\\\x00-\x1F\x7F]{1,30}"#, r#"[^"\\\x00-\x1F\x7F]+"#];
+/// Parts of the vocabulary whose masks are kept ready: white space, and most of what a text between tags and a string of
+/// JSON may hold.
+const SLICES: [&str; 4] = [
+    r"[\x20\x0A\x0D\x09]+",
+    r#"[^<"\\\x00-\x1F\x7F]{1,30}"#,
+    r#"[^"\\\x00-\x1F\x7F]{1,30}"#,
+    r#"[^"\\\x00-\x1F\x7F]+"#,
+];
+
+/// What building the automaton for one mask may cost, in units of about 0.1 microseconds. Texts with limits on their
+/// length need ten times the usual.
+const STEP_FUEL: u64 = 2_000_000;
+
+/// Most places of a grammar at which a text may be at a time: more than any schema has properties or alternatives.
+const MAX_PLACES: usize = 10_000;
 
 /// What closes the value of a parameter.
 const VALUE_END: &str = "\n</parameter>";
@@ -62,6 +75,8 @@ impl Grammar {
             factory.quiet();
             // Errors reach clients: they need no dump of the grammar.
             factory.limits_mut().verbose_errors = false;
+            factory.limits_mut().step_lexer_fuel = STEP_FUEL;
+            factory.limits_mut().max_items_in_row = MAX_PLACES;
             Ok(factory)
         });
         Ok(Self { factory: made.map_err(broken)?, rows })
@@ -93,29 +108,47 @@ impl Grammar {
         self.build(TopLevelGrammar::from_json_schema(schema))
     }
 
-    /// The value of a parameter that is written as JSON, between the line breaks around it, by a schema of any kind.
-    pub(super) fn json_value(&self, schema: &Json) -> Result<Constraint, String> {
-        let checked = schema::read(schema)?;
-        let one_of = checked.one_of;
-        let mut schema = checked.schema;
-        json_options().apply_to(&mut schema);
-        let around = format!("start: \"\\n\" @value {}", quoted(VALUE_END));
-        let mut grammar = TopLevelGrammar::from_lark(around);
-        let mut value = GrammarWithLexer::from_json_schema(schema);
-        value.name = Some("value".to_owned());
-        grammar.grammars.push(value);
-        self.build(grammar).map_err(|error| schema::explain(&error, one_of.as_deref()))
+    /// A value between the line breaks around it: JSON by a schema that was checked, or a text by an expression for the
+    /// whole of it, or either. Both must not begin with the same character.
+    pub(super) fn value(
+        &self,
+        json: Option<Checked>,
+        text: Option<&str>,
+    ) -> Result<Constraint, String> {
+        let end = quoted(VALUE_END);
+        let ways = [json.as_ref().map(|_| "json"), text.map(|_| "TEXT")];
+        let ways: Vec<&str> = ways.into_iter().flatten().collect();
+        let mut rules = format!("start: \"\\n\" ({})", ways.join(" | "));
+        if json.is_some() {
+            rules.push_str(&format!("\njson: @value {end}"));
+        }
+        if let Some(text) = text {
+            // One with its end, which nothing in the text can be taken for: else a text would have no end.
+            rules.push_str(&format!("\nTEXT: ({text}) {end}"));
+        }
+        let mut grammar = TopLevelGrammar::from_lark(rules);
+        let one_of = json.as_ref().and_then(|json| json.one_of.clone());
+        if let Some(Checked { mut schema, .. }) = json {
+            json_options().apply_to(&mut schema);
+            let mut value = GrammarWithLexer::from_json_schema(schema);
+            value.name = Some("value".to_owned());
+            grammar.grammars.push(value);
+        }
+        let made =
+            self.build(grammar).map_err(|error| schema::explain(&error, one_of.as_deref()))?;
+        self.begins(made.clone())?;
+        Ok(made)
     }
 
-    /// The value of a parameter that is one of these texts, between the line breaks around it.
-    pub(super) fn texts(&self, texts: &[String]) -> Result<Constraint, String> {
-        let whole: Vec<String> =
-            texts.iter().map(|text| quoted(&format!("\n{text}{VALUE_END}"))).collect();
-        if whole.is_empty() {
-            return Err("nothing is among its values".to_owned());
+    /// Checks that something may stand in a value.
+    fn begins(&self, mut value: Constraint) -> Result<(), String> {
+        let line_break = self.factory.tok_env().tokenize("\n").into_iter().map(TokenId);
+        let begins = value.accept_all(&line_break.collect::<Vec<_>>());
+        match value.mask() {
+            Ok(mask) if begins && !mask.is_empty() => Ok(()),
+            Ok(_) => Err("nothing satisfies the schema".to_owned()),
+            Err(failure) => Err(failure.message),
         }
-        let grammar = format!("start: VALUE\nVALUE: {}", whole.join(" | "));
-        self.build(TopLevelGrammar::from_lark(grammar))
     }
 
     /// A constraint by any grammar, at whose end the end of the turn may be drawn.
@@ -136,11 +169,6 @@ fn json_options() -> JsonCompileOptions {
         json_allow_general_unicode_escapes: true,
         ..JsonCompileOptions::default()
     }
-}
-
-/// A text as a literal of the grammar language, which is that of JSON.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
 }
 
 impl std::fmt::Debug for Grammar {

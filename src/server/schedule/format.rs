@@ -56,7 +56,7 @@ impl Forms {
             if !conversation.tools.is_empty());
         let call = tokenizer.special().tool_call;
         let mut form = Form { constraint, call, may_call, called: false, mask: TokenMask::none(0) };
-        form.mask = form.allowed()?;
+        form.mask = form.allowed().map_err(|failure| Failure::invalid(field, failure.message))?;
         Ok(Some(form))
     }
 
@@ -158,12 +158,6 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// What a client should know that they are not held to.
-    pub(super) fn lessened(&self) -> Option<&'static str> {
-        let text = "strict calls: pattern, format and length of plain texts are not enforced";
-        self.forms.is_partial.then_some(text)
-    }
-
     /// What the next draw may give; `None` where this says nothing.
     pub(super) fn mask(&self) -> Option<&TokenMask> {
         self.mask.as_ref()

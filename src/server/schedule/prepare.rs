@@ -196,7 +196,7 @@ impl Office {
             budget: thought.budget,
             opening,
             form,
-            lessened: thought.lessened.or(values.as_ref().and_then(Values::lessened)),
+            lessened: thought.lessened,
             values,
             params: request.sampling.params(self.config.sampling),
             seed: request.sampling.seed.unwrap_or_else(random_seed),

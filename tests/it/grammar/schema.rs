@@ -75,6 +75,15 @@ fn values_that_cannot_be_enforced_are_named_too() {
         "`minItems` at `#` of the schema is too large: at most 100000",
     );
     check(
+        r#"{"type":"integer","minimum":1e19}"#,
+        "`minimum` at `#` of the schema is too large: at most 1000000000000000000",
+    );
+    check(
+        r#"{"multipleOf":1000003}"#,
+        "`multipleOf` `1000003` at `#` of the schema is not supported",
+    );
+    check(r#"{"multipleOf":0}"#, "`multipleOf` at `#` of the schema has a value of the wrong kind");
+    check(
         r#"{"properties":[]}"#,
         "`properties` at `#` of the schema has a value of the wrong kind",
     );

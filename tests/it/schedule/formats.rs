@@ -82,26 +82,33 @@ fn a_stop_text_cuts_a_form_short() {
     assert!(heard.outcome.text.starts_with('{') && !heard.outcome.text.contains("kind"));
 }
 
+/// Forms of all kinds and none, so that masks of several kinds share a step.
+fn company() -> Vec<Request> {
+    vec![
+        ask(by_schema(PERSON), 1, None),
+        ask(by_schema(PERSON), 2, Some(6)),
+        strict_call(3),
+        Request { limit: Some(60), ..ask(Format::Text, 4, None) },
+        strict_call(5),
+    ]
+}
+
 #[test]
 fn a_form_is_filled_in_the_same_way_in_company_and_alone() {
-    let requests: Vec<Request> = [(1, None), (2, Some(6)), (3, None)]
-        .map(|(seed, thought)| ask(by_schema(PERSON), seed, thought))
-        .into();
-    // One of them is free, so that masks and no masks share a step.
-    let free = Request { format: Format::Text, limit: Some(60), ..ask(Format::Text, 4, None) };
-    let requests = [requests, vec![free]].concat();
-    let alone: Vec<String> = requests
-        .iter()
-        .map(|request| {
-            Server::start(Config::default(), demo(1, 0)).ask("x", request.clone()).outcome.text
-        })
-        .collect();
-    let server = Server::start(Config { sessions: 2, ..Config::default() }, demo(2, 0));
-    let inboxes: Vec<_> =
-        requests.iter().map(|request| server.submit("x", request.clone())).collect();
-    let together: Vec<String> =
-        inboxes.into_iter().map(|inbox| hear(inbox).unwrap().outcome.text).collect();
-    assert_eq!(together, alone);
+    let said =
+        |outcome: Outcome| (outcome.text, outcome.calls.first().map(|call| call.json.clone()));
+    let alone = |request: Request| {
+        said(Server::start(Config::default(), demo(1, 0)).ask("x", request).outcome)
+    };
+    let alone: Vec<_> = company().into_iter().map(alone).collect();
+    for sessions in [2, 4] {
+        let server = Server::start(Config { sessions, ..Config::default() }, demo(sessions, 0));
+        let inboxes: Vec<_> =
+            company().into_iter().map(|request| server.submit("x", request)).collect();
+        let together: Vec<_> =
+            inboxes.into_iter().map(|inbox| said(hear(inbox).unwrap().outcome)).collect();
+        assert_eq!(together, alone, "{sessions} sessions");
+    }
 }
 
 #[test]
@@ -146,25 +153,33 @@ fn a_reply_with_tools_is_a_call_or_in_form() {
     assert_eq!((answer.finish.clone(), answer.text.as_str()), (Finish::Stop, "{\"n\": 1}"));
 }
 
+/// What a strict function takes: values and texts, each held to something.
+const WEATHER: &str = r#"{"type":"object","properties":{"days":{"type":"integer","minimum":1,"maximum":99},
+    "unit":{"type":"string","enum":["celsius","fahrenheit"]},"at":{"type":"array","items":{"type":"boolean"},
+    "minItems":1,"maxItems":3},"city":{"type":"string","minLength":3,"maxLength":9},
+    "code":{"type":"string","pattern":"^[A-Z]{2}-[0-9]{1,3}$"},"note":{"type":["string","null"],"maxLength":5}},
+    "required":["days","unit","at","city","code","note"],"additionalProperties":false}"#;
+
+/// A request that must be answered with a call of a strict function.
+fn strict_call(seed: u64) -> Request {
+    let tool =
+        format!(r#"{{"type":"function","function":{{"name":"weather","parameters":{WEATHER}}}}}"#);
+    let mut request = ask(Format::Text, seed, None);
+    if let q36::server::Input::Chat { conversation, .. } = &mut request.input {
+        conversation.tools = vec![Tool::parse(&tool).unwrap()];
+    }
+    request.calls.choice = Choice::Function("weather".into());
+    request.calls.parallel = false;
+    request.calls.strict.insert("weather".into());
+    request
+}
+
 #[test]
 fn calls_of_strict_functions_obey_their_schema() {
-    let parameters = r#"{"type":"object","properties":{"days":{"type":"integer","minimum":1,"maximum":99},
-        "unit":{"type":"string","enum":["celsius","fahrenheit"]},"at":{"type":"array","items":{"type":"boolean"},
-        "minItems":1,"maxItems":3}},"required":["days","unit","at"],"additionalProperties":false}"#;
-    let schema: Value = serde_json::from_str(parameters).unwrap();
-    let tool = format!(
-        r#"{{"type":"function","function":{{"name":"weather","parameters":{parameters}}}}}"#
-    );
+    let schema: Value = serde_json::from_str(WEATHER).unwrap();
     let server = Server::start(Config::default(), demo(1, 0));
     for seed in 1..=6 {
-        let mut request = ask(Format::Text, seed, None);
-        if let q36::server::Input::Chat { conversation, .. } = &mut request.input {
-            conversation.tools = vec![Tool::parse(&tool).unwrap()];
-        }
-        request.calls.choice = Choice::Function("weather".into());
-        request.calls.parallel = false;
-        request.calls.strict.insert("weather".into());
-        let outcome = server.ask("x", request).outcome;
+        let outcome = server.ask("x", strict_call(seed)).outcome;
         assert_eq!((&outcome.finish, outcome.calls.len()), (&Finish::Calls, 1), "{outcome:?}");
         let value: Value = serde_json::from_str(&outcome.calls[0].json).unwrap();
         assert!(obeys(&schema, &schema, &value), "{value}");
