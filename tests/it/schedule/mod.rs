@@ -3,9 +3,11 @@
 
 mod cancel;
 mod disk;
+mod edges;
 mod formats;
 mod harness;
 mod scripted;
 mod slots;
 mod tools;
+mod trace;
 mod turns;
