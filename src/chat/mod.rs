@@ -29,7 +29,9 @@ pub(crate) use json::kind as json_kind;
 pub use message::{Arguments, Conversation, Message, Role, Tool, ToolCall};
 pub use prompt::{Kind, Marker, Prompt, RawBlock, Segment};
 pub(crate) use render::thought_opening;
-pub use render::{RenderOptions, THINK_MAX_MIN_CTX_TOKENS, THINK_MAX_TEXT, ThinkMode, render};
+pub use render::{
+    RenderOptions, THINK_MAX_MIN_CTX_TOKENS, THINK_MAX_TEXT, ThinkMode, render, render_open,
+};
 pub use stream::{Reader, ReaderOptions, Source};
 pub use think::{
     Budget, CloseEvent, CloseKind, Fed, Sampled, Show, Step, ThinkController, ThinkOptions,

@@ -112,6 +112,29 @@ pub fn render(conversation: &Conversation, options: &RenderOptions) -> Result<Pr
     Ok(prompt)
 }
 
+/// Renders a conversation whose last message, a text of the assistant's, goes on: its turn has no end, and the text has the
+/// white space at both ends that a finished one loses, since what is written next is put right behind it.
+///
+/// # Errors
+/// Those of [`render`].
+pub fn render_open(conversation: &Conversation, options: &RenderOptions) -> Result<Prompt, Error> {
+    let options = RenderOptions { add_generation_prompt: false, ..*options };
+    let mut prompt = render(conversation, &options)?.without_last(TURN_END.len());
+    let Some(last) = conversation.messages.last() else { return Ok(prompt) };
+    let text = last.content.as_str();
+    if text.trim().is_empty() {
+        return Ok(prompt);
+    }
+    if last.reasoning.is_some() {
+        prompt = prompt.without_last(text.trim().len());
+        prompt.payload(text);
+    } else {
+        // A thought at the head of the text was told apart from it, and so were the newlines behind that.
+        prompt.payload(&text[text.trim_end().len()..]);
+    }
+    Ok(prompt)
+}
+
 /// A user message that asks something: not merely a tool result in a user's clothes.
 fn is_query(message: &Message) -> bool {
     let text = message.content.trim();

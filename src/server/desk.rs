@@ -19,6 +19,8 @@ pub struct Job {
     pub id: String,
     /// What is wanted.
     pub request: Request,
+    /// The body that it came in, where requests are written down.
+    pub body: Option<String>,
     /// Where the answer goes.
     pub outbox: Outbox,
     /// What was decided about it already; `None` where the desk has no [`Office`].
@@ -155,16 +157,31 @@ impl Desk {
     /// [`FailureKind::Loading`], [`FailureKind::Stopping`], [`FailureKind::QueueFull`],
     /// [`FailureKind::ContextLength`], and whatever is wrong with the conversation.
     pub fn submit(&self, id: String, request: Request) -> Result<Inbox, Failure> {
+        self.submit_with_body(id, request, &[])
+    }
+
+    /// As [`Desk::submit`], with the body that the request came in, which is kept where requests are written down.
+    ///
+    /// # Errors
+    /// As [`Desk::submit`].
+    pub fn submit_with_body(
+        &self,
+        id: String,
+        request: Request,
+        body: &[u8],
+    ) -> Result<Inbox, Failure> {
         let office = self.office()?;
         let most = office.as_ref().map_or(usize::MAX, |office| self.most_waiting(office));
         let place = Place::take(&self.queued, most).ok_or_else(|| {
             let text = "too many requests are waiting already; try again later";
             Failure::new(FailureKind::QueueFull, text)
         })?;
+        let is_traced = office.as_ref().is_some_and(|office| office.is_traced());
+        let body = is_traced.then(|| String::from_utf8_lossy(body).into_owned());
         let prepared = office.map(|office| office.prepare(&request)).transpose()?.map(Box::new);
         let (outbox, inbox) = outbox(OUTBOX_BYTES);
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        let job = Job { id, request, outbox, prepared, place };
+        let job = Job { id, request, body, outbox, prepared, place };
         jobs.send(job).map_err(|_| Failure::stopping())?;
         Ok(inbox)
     }

@@ -113,6 +113,12 @@ class Client:
             texts.append("<system-reminder>\nThe branch is now `fix`.\n</system-reminder>")
         return texts
 
+    def interrupt(self):
+        """The user has stopped the reply, of which nothing is kept, and asks something else; returns the new texts."""
+        texts = ["[Request interrupted by user]", "What is the capital of Spain?"]
+        self.messages.append({"role": "user", "content": [{"type": "text", "text": text} for text in texts]})
+        return texts
+
     def take(self, stream):
         """Keeps a streamed reply; returns its usage."""
         blocks, usage, names = [], {}, []
@@ -158,8 +164,17 @@ def title(server):
     assert status == 200, answer
 
 
+def leave(server, body):
+    """Asks, hears a part of the reply, and goes."""
+    stream = events(server, "/v1/messages?beta=true", body)
+    deltas = (name for name, _ in stream if name == "content_block_delta")
+    for _ in range(5):
+        next(deltas)
+    stream.close()
+
+
 class ClaudeCode(unittest.TestCase):
-    def converse(self, start, restart_before=(), titles=(0,)):
+    def converse(self, start, restart_before=(), titles=(0,), interrupted=(), restart_in=()):
         """Ten turns; returns what was said, without ids."""
         server, client = start(), Client()
         try:
@@ -173,6 +188,14 @@ class ClaudeCode(unittest.TestCase):
                 self.assertEqual(status, 200, counted)
                 if turn in titles:
                     title(server)
+                if turn in restart_in:
+                    leave(server, body)
+                    self.assertEqual(server.stop(), 0)
+                    server = start()
+                if turn in interrupted:
+                    leave(server, body)
+                    texts = client.interrupt()
+                    body = client.body()
                 usage = client.take(events(server, "/v1/messages?beta=true", {**body, "system": client.system()}))
                 evaluated = usage["input_tokens"] + usage["cache_creation_input_tokens"]
                 if turn == 0:
@@ -191,10 +214,18 @@ class ClaudeCode(unittest.TestCase):
     def test_every_turn_evaluates_only_what_is_new(self):
         self.converse(lambda: Server("-c", "8192", "--batched-session", "2"))
 
+    def test_an_interrupted_reply_costs_only_what_is_said_next(self):
+        # After a question, and after results, whose calls were thought about.
+        self.converse(lambda: Server("-c", "8192"), titles=(), interrupted=(2, 4, 7))
+
     def test_a_title_in_the_only_session_costs_the_conversation_nothing(self):
         with tempfile.TemporaryDirectory(prefix="q36-agent-") as folder:
             start = lambda: Server("-c", "8192", "--kv-disk-dir", folder)
             self.converse(start, titles=(0, 3, 4, 8))
+
+    def test_a_restart_in_the_middle_of_a_reply_costs_only_that_reply(self):
+        with tempfile.TemporaryDirectory(prefix="q36-agent-") as folder:
+            self.converse(lambda: Server("-c", "8192", "--kv-disk-dir", folder), titles=(), restart_in=(2, 4, 7))
 
     def test_a_restart_between_turns_is_not_noticed(self):
         with tempfile.TemporaryDirectory(prefix="q36-agent-") as folder:

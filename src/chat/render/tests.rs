@@ -223,6 +223,30 @@ fn the_rules_text_has_four_markers() {
 }
 
 #[test]
+fn a_text_that_goes_on_keeps_its_white_space() {
+    let check = |reply: Message, expected: &str| {
+        let conversation = Conversation::new(vec![Message::user("q"), reply]);
+        let prompt = render_open(&conversation, &DEFAULT).unwrap();
+        let text = prompt.text();
+        let begun = text.strip_prefix("<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n");
+        assert_eq!(begun, Some(expected));
+        assert_eq!(prompt.len(), text.len());
+    };
+    let empty = "<think>\n\n</think>\n\n";
+    let plain = |text: &str| Message::assistant(text).with_reasoning("");
+    check(plain("The answer: "), &format!("{empty}The answer: "));
+    check(plain("\n\n    indented\n"), &format!("{empty}\n\n    indented\n"));
+    check(plain("done"), &format!("{empty}done"));
+    check(plain(" \n"), empty);
+    check(plain("x").with_reasoning(" t "), "<think>\nt\n</think>\n\nx");
+    check(Message::assistant("<think>\nt\n</think>\n\nSo: "), "<think>\nt\n</think>\n\nSo: ");
+    // What quotes a marker is still text.
+    let quoted = Conversation::new(vec![Message::user("q"), plain("a <|im_end|> ")]);
+    let markers = render_open(&quoted, &DEFAULT).unwrap().markers();
+    assert_eq!(markers.iter().filter(|marker| marker.text == "<|im_end|>").count(), 1);
+}
+
+#[test]
 fn a_replayed_block_is_rendered_as_the_model_wrote_it() {
     let text = "\n\n\n<tool_call>\n<function=f><parameter=x></tool_call></parameter></function></tool_call>";
     let last = text.len() - "</tool_call>".len();

@@ -134,13 +134,13 @@ impl Floor {
 
     /// Brings the request to the session: what is saved is loaded, what gives way is saved, and the prompt begins.
     fn start(&mut self, index: usize, waiter: Waiter, plan: Plan) -> Result<(), Error> {
-        let Waiter { id, request, prepared, outbox, arrived, .. } = waiter;
+        let Waiter { id, request, body, prepared, outbox, arrived, .. } = waiter;
         self.common.requests += 1;
         let usage = Usage::default();
         let number = self.common.requests;
         let serving =
-            Serving { id, number, request, prepared, outbox, arrived, usage, stalled: None };
-        let before = self.engine.tokens(self.slots[index].session).len();
+            Serving { id, number, request, body, prepared, outbox, arrived, usage, stalled: None };
+        let before = self.engine.tokens(self.slots[index].session).to_vec();
         let plan = match self.make_room(index, &serving, plan) {
             Ok(plan) => plan,
             Err(error) => {
@@ -148,7 +148,7 @@ impl Floor {
                 return if Self::is_fatal(&error) { Err(error.into()) } else { Ok(()) };
             }
         };
-        self.begin(index, serving, plan, before)
+        self.begin(index, serving, plan, &before)
     }
 
     /// Loads a file where that leaves less to evaluate, and saves what would be lost.
@@ -156,7 +156,7 @@ impl Floor {
         &mut self,
         index: usize,
         serving: &Serving,
-        plan: Plan,
+        mut plan: Plan,
     ) -> Result<Plan, engine::Error> {
         let session = self.slots[index].session;
         if matches!(plan.report.reuse, Reuse::Live | Reuse::LiveText) {
@@ -175,6 +175,10 @@ impl Floor {
         let is_unrelated = 2 * kept < live;
         if is_unrelated && self.common.saved.is_worth(live) {
             self.save(index, Moment::Evict)?;
+            if self.engine.tokens(session).len() < live {
+                // A reply that was cut short is gone, and perhaps what the plan began with.
+                plan = self.plan(index, &serving.prepared)?;
+            }
         }
         self.common.saved.finish(&mut *self.engine, session)?;
         if let Some(hit) = hit {
@@ -217,13 +221,14 @@ impl Floor {
         index: usize,
         mut serving: Serving,
         plan: Plan,
-        live: usize,
+        before: &[TokenId],
     ) -> Result<(), Error> {
         let Plan { tokens, report, source, stands_for, loaded } = plan;
         serving.usage =
             Usage { prompt_tokens: tokens.len(), cached_tokens: report.reused, ..Usage::default() };
         let slot = &mut self.slots[index];
         slot.cut(report.common.max(report.reused));
+        slot.loose = None;
         let prompt = &serving.prepared.prompt;
         slot.visible = stands_for.map(|(tokens, bytes)| {
             let markers = prompt.markers.iter().copied().take_while(|&at| at < bytes).collect();
@@ -239,13 +244,14 @@ impl Floor {
         let continuation = Continuation {
             source,
             miss: report.miss.map(engine::Miss::name),
-            live,
+            live: before.len(),
             common: report.common,
             cached: report.reused,
             prompt: tokens.len(),
         };
         if let Some(trace) = &mut self.common.trace {
             trace.begin(&serving, &continuation);
+            trace.mismatch(serving.number, (before, &tokens), &self.tokenizer);
         }
         serving.outbox.send(Update::Begin(serving.usage));
         let flags = serving.flags();

@@ -34,6 +34,8 @@ pub(super) struct Common {
 pub(super) struct Waiter {
     pub(super) id: String,
     pub(super) request: Request,
+    /// The body that it came in, where requests are written down.
+    pub(super) body: Option<String>,
     pub(super) prepared: Box<super::Prepared>,
     pub(super) outbox: Outbox,
     pub(super) arrived: Instant,
@@ -171,7 +173,10 @@ impl Floor {
         let (serving, tokens) = match work {
             Work::Idle => return,
             Work::Prefill(filling) => (filling.serving, 0),
-            Work::Decode(active) => (active.serving, active.writing.tokens()),
+            Work::Decode(active) => {
+                slot.loose = Some(active.serving.usage.prompt_tokens);
+                (active.serving, active.writing.tokens())
+            }
         };
         let took = serving.arrived.elapsed();
         self.touch(index);

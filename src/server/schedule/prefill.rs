@@ -40,6 +40,9 @@ pub(super) fn next_in_turn(waiting: &[bool], (last, is_open): (usize, bool)) -> 
     (1..=n).map(|step| (last + step) % n).find(|&index| waiting[index])
 }
 
+/// Tokens that may be evaluated to take a session back, while nobody waits for other work and while somebody does.
+const TAKE_BACK_TOKENS: (usize, usize) = (256, 32);
+
 impl Floor {
     /// One slice of one prompt; whether there was one.
     pub(super) fn prefill_slice(&mut self) -> Result<bool, Error> {
@@ -168,6 +171,7 @@ impl Floor {
     /// Saves a session as it stands.
     pub(super) fn save(&mut self, index: usize, moment: Moment) -> Result<(), engine::Error> {
         if matches!(moment, Moment::Evict | Moment::Shutdown) {
+            self.take_back(index)?;
             self.settle(index)?;
         }
         let tools = self.tool_blocks(index);
@@ -177,6 +181,33 @@ impl Floor {
             let text = format!("saving {tokens} tokens, {}", moment.reason().name());
             self.say(index, What::Cache(text));
         }
+        Ok(())
+    }
+
+    /// Takes a session whose reply was cut short back to where its prompt opens the reply, if it can begin again near that:
+    /// whoever asks again, or goes on with something else, has the prompt up to there and not the reply.
+    fn take_back(&mut self, index: usize) -> Result<(), engine::Error> {
+        let slot = &mut self.slots[index];
+        let session = slot.session;
+        let Some(prompt) = slot.loose.take() else { return Ok(()) };
+        let Some(mut prompt) = self.engine.tokens(session).get(..prompt).map(<[_]>::to_vec) else {
+            return Ok(());
+        };
+        let borders = engine::turn_borders(&self.tokenizer, &prompt);
+        prompt.truncate(borders.last().map_or(prompt.len(), |border| border.pos));
+        let target = Target::tokens(&prompt);
+        let (alone, beside) = TAKE_BACK_TOKENS;
+        let most = if self.is_active() { beside } else { alone };
+        let is_far = self.engine.foresee(session, target)?.report.total() > most;
+        // While another prompt's chunk is open no other one can be evaluated.
+        if prompt.is_empty() || is_far || self.last_slice.1 {
+            return Ok(());
+        }
+        if self.engine.begin_sync(session, target)?.total() > 0 {
+            let slice = Slice { limit: Slice::ALONE, cancelled: &|| false };
+            while self.engine.advance_sync(session, &slice)?.stage != Stage::Done {}
+        }
+        self.slots[index].cut(prompt.len());
         Ok(())
     }
 

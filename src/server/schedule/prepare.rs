@@ -6,10 +6,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Config;
-use super::bindings::{CallIds, TURN_END};
+use super::bindings::CallIds;
 use super::format::{Form, Forms, Values};
 use super::replay::{Memory, Replayed, ToolFiles};
-use crate::chat::{self, Budget, Conversation, RenderOptions, Role, ThinkMode, Toolset, render};
+use crate::chat::{
+    self, Budget, Conversation, RenderOptions, Role, ThinkMode, Toolset, render, render_open,
+};
 use crate::engine::sample::SamplerParams;
 use crate::kv;
 use crate::server::{Choice, Effort, Failure, FailureKind, Input, Request, Thinking};
@@ -158,6 +160,11 @@ impl Office {
         (self.config.sessions, self.config.max_queue)
     }
 
+    /// Whether requests are written down.
+    pub fn is_traced(&self) -> bool {
+        self.config.trace.is_some()
+    }
+
     /// Tokens of a request's prompt, whether or not it fits.
     ///
     /// # Errors
@@ -191,7 +198,10 @@ impl Office {
         Ok(Prepared {
             prompt,
             chat,
-            tools: tools.filter(|_| may_call),
+            tools: tools.filter(|_| may_call).map(|tools| match &request.calls.allowed {
+                Some(names) => tools.only(names),
+                None => tools,
+            }),
             thinking: is_new && thought.mode.thinks(),
             budget: thought.budget,
             opening,
@@ -259,8 +269,8 @@ impl Office {
     ) -> Result<Rendered, Failure> {
         let field = request.api.prompt_field();
         let invalid = |error: chat::Error| Failure::invalid(field, error.to_string());
-        let prompt = render(conversation, &options).map_err(invalid)?;
         if options.add_generation_prompt {
+            let prompt = render(conversation, &options).map_err(invalid)?;
             let answered = answered_calls(conversation, &prompt);
             return Ok(Rendered { calls: answered, ..Rendered::new(&self.tokenizer, prompt) });
         }
@@ -270,7 +280,8 @@ impl Office {
             let text = "only a last message of the assistant without calls can be continued";
             return Err(Failure::invalid(field, text));
         }
-        Ok(Rendered::new(&self.tokenizer, prompt.without_last(TURN_END.len())))
+        let prompt = render_open(conversation, &options).map_err(invalid)?;
+        Ok(Rendered::new(&self.tokenizer, prompt))
     }
 
     fn tokens(&self, request: &Request, ids: &[TokenId]) -> Result<Rendered, Failure> {

@@ -28,6 +28,8 @@ impl Floor {
         self.slots[index].calls.extend(ids.iter().cloned());
         // A reply that was cut off is no turn that anybody sends back.
         if outcome.finish == Finish::Length || !serving.can_be_bound() {
+            self.slots[index].loose =
+                serving.prepared.thinking.then_some(serving.usage.prompt_tokens);
             return;
         }
         let Some((conversation, options)) = &serving.prepared.chat else { return };
@@ -83,6 +85,10 @@ impl Floor {
         }
         if let Some(kind) = written.failure {
             self.common.say(id, Some(index), What::Warning(format!("invalid tool call: {kind}")));
+        }
+        if written.ended_text {
+            let text = "the model ended the text instead of its turn: <|endoftext|>";
+            self.common.say(id, Some(index), What::Warning(text.to_owned()));
         }
         if !outcome.calls.is_empty() {
             let calls = outcome.calls.iter().map(|c| (c.name.clone(), c.id.clone())).collect();

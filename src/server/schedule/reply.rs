@@ -104,6 +104,8 @@ pub(super) struct Written {
     pub(super) failure: Option<ErrorKind>,
     /// Deviations that were understood.
     pub(super) repairs: Vec<Repair>,
+    /// The model ended the text, not its turn.
+    pub(super) ended_text: bool,
 }
 
 #[derive(Debug)]
@@ -135,6 +137,7 @@ pub(super) struct Writing {
     over: Option<Ending>,
     keeps_last: bool,
     failure: Option<ErrorKind>,
+    ended_text: bool,
     outcome: Outcome,
     updates: Vec<Update>,
 }
@@ -177,6 +180,7 @@ impl Writing {
             over: None,
             keeps_last: true,
             failure: None,
+            ended_text: false,
             outcome: Outcome::default(),
             updates: Vec::new(),
         };
@@ -241,6 +245,7 @@ impl Writing {
         logprob: Option<Logprob>,
         close_rank: impl FnOnce() -> usize,
     ) {
+        self.ended_text |= id == self.special.endoftext && matches!(self.reading, Reading::Chat(_));
         let thought = self.think.is_thinking();
         match self.think.step(Sampled { id, bytes, room: self.room }, close_rank) {
             Step::Feed(fed) => self.queue.extend(fed),
@@ -352,6 +357,7 @@ impl Writing {
             closed: self.think.closed(),
             failure: self.failure,
             repairs: reply.repairs,
+            ended_text: self.ended_text,
             outcome: self.outcome,
         };
         (self.updates, written)

@@ -20,6 +20,8 @@ pub(super) struct Slot {
     pub(super) bindings: Vec<Binding>,
     /// What its beginning stands for, where that is not its own text.
     pub(super) visible: Option<Visible>,
+    /// Where a reply begins that was cut short: no client will send it back as the session holds it.
+    pub(super) loose: Option<usize>,
     /// Ids of the calls in its conversation.
     pub(super) calls: Vec<String>,
     /// Where saving it on its way was tried last.
@@ -56,6 +58,8 @@ pub(super) struct Serving {
     /// Counts requests, for the trace.
     pub(super) number: u64,
     pub(super) request: Request,
+    /// The body that it came in, where requests are written down.
+    pub(super) body: Option<String>,
     pub(super) prepared: Box<Prepared>,
     pub(super) outbox: Outbox,
     pub(super) arrived: Instant,
@@ -71,6 +75,7 @@ impl Slot {
             session,
             bindings: Vec::new(),
             visible: None,
+            loose: None,
             calls: Vec::new(),
             tried: 0,
             last_used: 0,

@@ -9,7 +9,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use super::slot::Serving;
 use super::{Error, TraceConfig};
 use crate::server::{Continuation, Outcome, Update};
+use crate::tokenizer::{TokenId, Tokenizer};
 use crate::util::clock::unix_seconds;
+
+/// Tokens that are shown on either side of the first one that differs.
+const WINDOW: usize = 8;
 
 /// An open trace.
 #[derive(Debug)]
@@ -54,9 +58,41 @@ impl Trace {
             prepared.seed,
         );
         let _ = writeln!(text, "cache {continuation:?} replay {:?}", prepared.replayed);
+        let body = serving.body.as_deref().unwrap_or_default();
+        let _ = writeln!(text, "raw request:\n{body}\nend of request");
         let prompt = String::from_utf8_lossy(&prepared.prompt.bytes);
         let _ = writeln!(text, "rendered prompt:\n{prompt}\nend of prompt");
         self.write(n, &text);
+    }
+
+    /// Where a prompt leaves what the session held, if it does: the first tokens that differ and those around them.
+    pub(super) fn mismatch(
+        &mut self,
+        number: u64,
+        (live, prompt): (&[TokenId], &[TokenId]),
+        tokenizer: &Tokenizer,
+    ) {
+        let common = live.iter().zip(prompt).take_while(|(live, prompt)| live == prompt).count();
+        if common == live.len() {
+            return;
+        }
+        let mut text = format!("the prompt leaves the session at token {common}\n");
+        let shown = |id: Option<&TokenId>| {
+            let spelled = |id: &TokenId| String::from_utf8_lossy(tokenizer.bytes(*id)).into_owned();
+            id.map_or_else(|| "-".to_owned(), |id| format!("{} {:?}", id.0, spelled(id)))
+        };
+        let end = live.len().max(prompt.len()).min(common + 1 + WINDOW);
+        for at in common.saturating_sub(WINDOW)..end {
+            let (live, prompt) = (live.get(at), prompt.get(at));
+            let mark = match (live, prompt) {
+                (Some(live), Some(prompt)) if live == prompt => "==",
+                (Some(_), Some(_)) => "!=",
+                (Some(_), None) => "live-only",
+                (None, _) => "prompt-only",
+            };
+            let _ = writeln!(text, "{at} {mark} {} | {}", shown(live), shown(prompt));
+        }
+        self.write(number, &text);
     }
 
     /// A piece of a reply.
@@ -128,6 +164,30 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn a_mismatch_is_shown_with_what_is_around_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace");
+        let config = TraceConfig { path: path.clone(), max_bytes: 10_000 };
+        let mut trace = Trace::open(&config).unwrap();
+        let tokenizer = Tokenizer::stand_in(400).unwrap();
+        let ids = |text: &str| tokenizer.encode_text(text.as_bytes());
+        // What goes on leaves nothing.
+        trace.mismatch(1, (&ids("abc"), &ids("abcd")), &tokenizer);
+        trace.mismatch(1, (&[], &ids("abcd")), &tokenizer);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+        trace.mismatch(2, (&ids("0123456789abc"), &ids("0123456789xb")), &tokenizer);
+        let written = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = written.lines().collect();
+        assert_eq!(lines[0], "[2] the prompt leaves the session at token 10");
+        let marks: Vec<&str> = lines[1..].iter().map(|l| l.split(' ').nth(1).unwrap()).collect();
+        let same = ["=="; 8];
+        assert_eq!(marks, [&same[..], &["!=", "==", "live-only"]].concat());
+        assert!(lines[1].starts_with("2 == ") && lines[1].ends_with(r#""2""#), "{}", lines[1]);
+        assert!(lines[9].contains(r#""a" | "#) && lines[9].ends_with(r#""x""#), "{}", lines[9]);
+        assert!(lines[11].ends_with(r#""c" | -"#), "{}", lines[11]);
+    }
 
     #[test]
     fn a_trace_is_private_tells_requests_apart_and_ends_at_its_limit() {

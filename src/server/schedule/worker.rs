@@ -222,7 +222,7 @@ where
 
 /// Puts a request into the queue.
 fn take(queue: &mut Queue<Waiter>, job: Job) {
-    let Job { id, request, outbox, prepared, place } = job;
+    let Job { id, request, body, outbox, prepared, place } = job;
     let Some(prepared) = prepared else {
         let text = "the request was not prepared";
         outbox.send(Update::Failed(Failure::new(FailureKind::Engine, text)));
@@ -231,6 +231,7 @@ fn take(queue: &mut Queue<Waiter>, job: Job) {
     queue.push(Waiter {
         id,
         request,
+        body,
         prepared,
         outbox,
         arrived: Instant::now(),

@@ -76,6 +76,27 @@ fn a_session_that_gives_way_comes_back_from_disk() {
     let back = server.ask("3", short(chat(&next)));
     assert_eq!(server.continuation("3").source, "disk-text");
     assert!(back.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
+    server.wait_until(|server| server.has_noted("stored "));
+}
+
+#[test]
+fn a_server_that_stops_in_the_middle_of_a_reply_has_its_prompt_afterwards() {
+    let question = "Tell me what the fox and the bear did on that day by the river. ".repeat(4);
+    let messages = long(&question);
+    // Who asks again, and who goes on without the reply.
+    let other = [messages.clone(), vec![Message::user("And the bear?")]].concat();
+    for (next, new) in [(messages.clone(), 10), (other, 30)] {
+        let dir = temp_dir();
+        let server = Server::start(config(dir.path(), 1), demo(1, 2));
+        let inbox = server.submit("1", Request { limit: None, ..chat(&messages) });
+        server.wait_until(|server| server.desk.status().slots[0].state == "decode");
+        server.stop().unwrap();
+        drop(inbox);
+        let server = Server::start(config(dir.path(), 1), demo(1, 2));
+        let heard = server.ask("2", Request { limit: Some(4), ..chat(&next) });
+        assert_eq!(server.continuation("2").source, "disk-text");
+        assert!(heard.evaluated() <= new, "{:?}", heard.outcome.usage);
+    }
 }
 
 #[test]

@@ -105,6 +105,12 @@ impl Server {
         })
     }
 
+    /// Whether something was said of saved sessions that begins so.
+    pub(super) fn has_noted(&self, start: &str) -> bool {
+        let events = self.events.lock().unwrap();
+        events.iter().any(|e| matches!(&e.what, What::Cache(text) if text.starts_with(start)))
+    }
+
     /// Ends it in good order.
     pub(super) fn stop(mut self) -> Result<(), Error> {
         self.stop.raise();

@@ -3,6 +3,7 @@
 
 mod cancel;
 mod disk;
+mod edges;
 mod field;
 mod formats;
 mod frontiers;
@@ -12,4 +13,5 @@ mod scripted;
 mod slots;
 mod spoiled;
 mod tools;
+mod trace;
 mod turns;
