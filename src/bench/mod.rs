@@ -11,6 +11,7 @@ pub mod csv;
 mod frontiers;
 pub mod profile;
 mod row;
+pub mod svg;
 mod sweep;
 
 pub use frontiers::{Frontiers, Growth};

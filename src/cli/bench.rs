@@ -134,6 +134,10 @@ pub struct ResultArgs {
     #[arg(long, value_name = "OLD.csv")]
     pub compare: Option<PathBuf>,
 
+    /// Draw the table into FILE as a chart; with --compare the older one is dashed behind it.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
     /// With --compare: fail where a rate is below so many times the old one.
     #[arg(long, value_name = "R", value_parser = values::float_in(0.0, 1000.0))]
     pub min_ratio: Option<f32>,
@@ -212,6 +216,7 @@ impl BenchArgs {
         let others = [
             ("--csv", results.csv.is_some()),
             ("--compare", results.compare.is_some()),
+            ("--svg", results.svg.is_some()),
             ("--dump-frontier-logits-dir", results.dump_frontier_logits_dir.is_some()),
             ("--gate-prefill", results.gate_prefill.is_some()),
             ("--gate-decode", results.gate_decode.is_some()),

@@ -95,7 +95,8 @@ impl Store {
             self.mark_stored(id, count);
             return Ok(self.keep(at, &known, frozen.frame, moment));
         }
-        let task = self.task(name, frozen.frame.clone(), (moment, now), &chain);
+        let durability = self.durability(id, moment);
+        let task = self.task(name, frozen.frame.clone(), (durability, now), &chain);
         let snapshot = match engine.snapshot(id) {
             Ok(snapshot) => Some(snapshot),
             Err(engine::Error::NoSlot { .. }) => None,
@@ -148,7 +149,7 @@ impl Store {
         merge(&mut frame.sections, old);
         frame.header =
             Header { created: known.header.created, hits: known.header.hits, ..*file.header() };
-        let durability = self.durability(moment);
+        let durability = self.durability(at.session, moment);
         let task = Task { path: path.clone(), frame, durability, room: None };
         let tokens = known.header.tokens as usize;
         match Job::detached(at, tokens, move || write::replace_sections(&path, task, sum)) {
@@ -160,15 +161,21 @@ impl Store {
         }
     }
 
-    fn durability(&self, moment: Moment) -> Durability {
-        if self.config.fsync || moment.is_final() { Durability::Synced } else { Durability::Cached }
+    /// A file that takes the place of the long one that a session came from is on disk before that one goes.
+    fn durability(&self, id: SessionId, moment: Moment) -> Durability {
+        let replaces = self.tracks.get(&id).is_some_and(|track| track.consumed.is_some());
+        if self.config.fsync || moment.is_final() || replaces {
+            Durability::Synced
+        } else {
+            Durability::Cached
+        }
     }
 
     fn task(
         &self,
         name: Name,
         frame: Frame,
-        (moment, now): (Moment, u64),
+        (durability, now): (Durability, u64),
         chain: &Chain<'_>,
     ) -> Task {
         let prefixes: Vec<Name> = self
@@ -194,7 +201,7 @@ impl Store {
         Task {
             path: self.directory.file(&name),
             frame,
-            durability: self.durability(moment),
+            durability,
             room: Some(Room {
                 directory: self.directory.clone(),
                 candidates: others.map(candidate).collect(),

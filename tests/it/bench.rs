@@ -148,6 +148,12 @@ fn gates_and_comparisons_decide_the_status() {
     check(&["--compare", &slow, "--min-ratio", "1"], 0, "change against");
     check(&["--compare", &fast], 0, "-100.0 %");
     check(&["--compare", &fast, "--min-ratio", "0.9"], 1, "too slow: decode at 48: 0.000 times");
+    let chart = dir.path().join("chart.svg");
+    check(&["--compare", &slow, "--repeat", "2", "--svg", chart.to_str().unwrap()], 0, "change");
+    let chart = fs::read_to_string(chart).unwrap();
+    // Two curves of three points, and the old table's one row.
+    let count = |part: &str| chart.matches(part).count();
+    assert_eq!((count("<circle"), count("<path"), count("q36-tiny")), (8, 4, 2), "{chart}");
     let other = dir.path().join("other.csv");
     fs::write(&other, format!("{HEADER}\n7,7,1,3,1,1\n")).unwrap();
     check(&["--compare", other.to_str().unwrap()], 1, "has none of the measured frontiers");

@@ -2,18 +2,20 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use super::sensors::Sensors;
 use crate::bench::Row;
-use crate::bench::csv::{Columns, Device};
+use crate::bench::csv::{Columns, Device, Recorded};
+use crate::bench::svg::{self, Point};
 use crate::cli::bench::BenchArgs;
 use crate::commands::machine::Machine;
 use crate::engine::{BackendKind, Info};
 use crate::term::Printer;
+use crate::util::fs::write_atomic;
 
 /// What was measured on what. Additive: scripts read these names.
 #[derive(Debug, Serialize)]
@@ -113,6 +115,18 @@ impl<'a> Output<'a> {
             self.printer.line(&serde_json::to_string(&report)?)?;
         }
         Ok(())
+    }
+
+    /// Draws the rows, and older ones behind them.
+    pub(super) fn draw(&self, rows: &[Row], old: &[Recorded], path: &Path) -> Result<()> {
+        let Meta { version, device, backend, .. } = &self.meta;
+        let model = Path::new(&self.meta.model).file_stem().unwrap_or_default().to_string_lossy();
+        let title = format!("{model}, {device}, {backend}, q36 {version}");
+        let new: Vec<Point> = rows.iter().map(Point::from).collect();
+        let old: Vec<Point> = old.iter().map(Point::from).collect();
+        let picture = svg::chart(&title, &new, &old);
+        write_atomic(path, picture.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// A line of the table; it is out when this returns.

@@ -66,6 +66,9 @@ pub(in crate::commands) fn run(args: &BenchArgs, context: &Context) -> Result<Ex
     let is_complete = sweep.measure(&mut output, context, &interrupt)?;
     let rows = sweep.finish(&mut output)?;
     output.end(&rows, is_complete)?;
+    if let Some(path) = &args.results.svg {
+        output.draw(&rows, old.as_deref().unwrap_or_default(), path)?;
+    }
     profile::report(&mut engine, &args.engine, context)?;
     let passed = judge(args, old.as_deref(), &rows, context)?;
     Ok(match (is_complete, passed) {
