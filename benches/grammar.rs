@@ -14,6 +14,9 @@ use q36::server::Format;
 use q36::server::grammar::{Constraint, Grammar};
 use q36::tokenizer::{Tokenizer, VocabSource};
 
+/// A part of a long text, with some of everything.
+const ITEM: &str = r#"{"name": "A longer text with some words, \"quotes\" and é", "tags": ["a", "b"], "n": {"x": -1.5e3}}"#;
+
 /// Passes over each text.
 const PASSES: usize = 30;
 
@@ -67,18 +70,12 @@ struct Case {
 }
 
 fn cases(grammar: &Grammar) -> Vec<Case> {
-    let object = |_: usize| {
-        format!(
-            r#"{{"name": "A longer text with some words, \"quotes\" and é", "tags": ["a", "b"], "n": {{"x": -1.5e3}}}}"#
-        )
-    };
-    let many: Vec<String> = (0..30).map(object).collect();
     let wide = wide();
     let cases = vec![
         Case {
             name: "any object",
             make: Box::new(|grammar| by_format(grammar, &Format::JsonObject)),
-            text: format!("{{\"items\": [\n  {}\n]}}", many.join(",\n  ")),
+            text: format!("{{\"items\": [\n  {}\n]}}", [ITEM; 30].join(",\n  ")),
         },
         Case {
             name: "a schema of 200 properties",

@@ -108,8 +108,11 @@ mod tests {
             let takes = |text: &str| {
                 patterns.iter().all(|p| Regex::new(p).unwrap().is_match(text).unwrap())
             };
-            good.iter().for_each(|text| assert!(takes(text), "{format}: {text}"));
-            bad.iter().for_each(|text| assert!(!takes(text), "{format}: {text}"));
+            for (texts, expected) in [(good, true), (bad, false)] {
+                for text in texts {
+                    assert_eq!(takes(text), expected, "{format}: {text}");
+                }
+            }
         };
         let long = "a".repeat(64);
         check(

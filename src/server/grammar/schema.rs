@@ -19,13 +19,13 @@ const MAX_COUNT: u64 = 100_000;
 const MAX_BOUND: i64 = 1_000_000_000_000_000_000;
 
 /// Largest divisor, and largest common multiple of several, in units of the smallest.
-const MAX_MULTIPLE: f64 = 50_000.0;
+const MAX_MULTIPLE: u64 = 50_000;
 
 /// Most digits of a divisor behind the point.
-const MULTIPLE_DIGITS: u32 = 6;
+const MULTIPLE_DIGITS: usize = 6;
 
 /// The least divisor that can be said with them is one such part of 1.
-const MULTIPLE_SCALE: f64 = 1_000_000.0;
+const MULTIPLE_SCALE: u64 = 1_000_000;
 
 /// Most properties of all objects of a schema together.
 const MAX_PROPERTIES: usize = 5000;
@@ -349,21 +349,20 @@ impl<'a> Walk<'a> {
     /// A divisor is counted with as many states as it is large, and with others that may apply to the same number with
     /// as many as their common multiple.
     fn multiple(&mut self, value: &Value, path: &str) -> Result<(), String> {
-        let divisor = value.as_f64().filter(|divisor| *divisor > 0.0);
-        let Some(divisor) = divisor else { return Err(wrong("multipleOf", path)) };
-        let steps = divisor * MULTIPLE_SCALE;
-        if steps.fract() != 0.0 || steps > MULTIPLE_SCALE * MAX_MULTIPLE {
+        if value.as_f64().is_none_or(|divisor| divisor <= 0.0) {
+            return Err(wrong("multipleOf", path));
+        }
+        let steps = steps(value).filter(|steps| *steps <= MULTIPLE_SCALE * MAX_MULTIPLE);
+        let Some(steps) = steps else {
             return Err(format!(
                 "`multipleOf` `{value}` at `{path}` of the schema is not supported: at most {MAX_MULTIPLE}, and at most \
                  {MULTIPLE_DIGITS} digits behind the point"
             ));
-        }
+        };
         // In the smallest unit that any of them needs.
-        let steps = steps as u64;
         let common = lcm(self.multiple, steps);
-        let unit = gcd(self.unit, steps);
-        (self.multiple, self.unit) = (common, gcd(unit, MULTIPLE_SCALE as u64));
-        if common / self.unit > MAX_MULTIPLE as u64 {
+        (self.multiple, self.unit) = (common, gcd(gcd(self.unit, steps), MULTIPLE_SCALE));
+        if common / self.unit > MAX_MULTIPLE {
             return Err(format!(
                 "`multipleOf` at `{path}` of the schema is not supported beside the others: their common multiple is too \
                  large"
@@ -407,7 +406,16 @@ fn too_large(keyword: &str, path: &str, most: impl std::fmt::Display) -> String 
 /// The bound that stands for one that lies further out; `None` for any other.
 fn far(bound: &Value) -> Option<i64> {
     let bound = bound.as_f64()?;
-    (bound.abs() > MAX_BOUND as f64).then(|| if bound < 0.0 { -MAX_BOUND } else { MAX_BOUND })
+    let nearest = if bound < 0.0 { -MAX_BOUND } else { MAX_BOUND };
+    (bound.abs() > MAX_BOUND as f64).then_some(nearest)
+}
+
+/// A divisor in parts of [`MULTIPLE_SCALE`], by its decimal digits: few decimal fractions are exact as binary ones.
+fn steps(divisor: &Value) -> Option<u64> {
+    let text = divisor.as_f64()?.to_string();
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let digits = (part.len() <= MULTIPLE_DIGITS).then(|| format!("{whole}{part:0<6}"))?;
+    digits.parse().ok()
 }
 
 fn gcd(a: u64, b: u64) -> u64 {

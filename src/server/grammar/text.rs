@@ -75,10 +75,10 @@ const OF_NUMBERS: [&str; 5] =
 /// What cannot be enforced, in words.
 pub(super) fn expression(root: &Root<'_>, schema: &Value, ty: ParamType) -> Result<String, String> {
     let texts = Texts { root, mixed: ty != ParamType::STRING };
-    let mut held = format!("{} & {}", texts.of(schema, MAX_DEPTH)?, *UNTAGGED);
-    for (_, read) in READ_AS.iter().filter(|(other, _)| ty.allows(*other)) {
-        held.push_str(&format!(" & ~{read}"));
-    }
+    let mut held = vec![texts.of(schema, MAX_DEPTH)?, UNTAGGED.clone()];
+    let others = READ_AS.iter().filter(|(other, _)| ty.allows(*other));
+    held.extend(others.map(|(_, read)| format!("~{read}")));
+    let held = joined(&held, " & ", ANY);
     let simple = WRITTEN.iter().filter(|(other, name, _)| {
         ty.allows(*other) && texts.lets_through(schema, name, MAX_DEPTH)
     });
@@ -226,8 +226,9 @@ fn exclusive(all: &[String]) -> Result<String, String> {
     }
     let alone = some.iter().enumerate().map(|(at, one)| {
         let others = some.iter().enumerate().filter(|(other, _)| *other != at);
-        let others = others.map(|(_, other)| format!(" & ~({other})")).collect::<String>();
-        format!("({one}{others})")
+        let others = others.map(|(_, other)| format!("~({other})"));
+        let all: Vec<String> = std::iter::once((*one).clone()).chain(others).collect();
+        joined(&all, " & ", NOTHING)
     });
     Ok(joined(&alone.collect::<Vec<_>>(), " | ", NOTHING))
 }

@@ -118,15 +118,11 @@ impl Grammar {
         let end = quoted(VALUE_END);
         let ways = [json.as_ref().map(|_| "json"), text.map(|_| "TEXT")];
         let ways: Vec<&str> = ways.into_iter().flatten().collect();
-        let mut rules = format!("start: \"\\n\" ({})", ways.join(" | "));
-        if json.is_some() {
-            rules.push_str(&format!("\njson: @value {end}"));
-        }
-        if let Some(text) = text {
-            // One with its end, which nothing in the text can be taken for: else a text would have no end.
-            rules.push_str(&format!("\nTEXT: ({text}) {end}"));
-        }
-        let mut grammar = TopLevelGrammar::from_lark(rules);
+        let mut rules = vec![format!("start: \"\\n\" ({})", ways.join(" | "))];
+        rules.extend(json.as_ref().map(|_| format!("json: @value {end}")));
+        // A text is one with its end, which nothing in it can be taken for: else it would have no end.
+        rules.extend(text.map(|text| format!("TEXT: ({text}) {end}")));
+        let mut grammar = TopLevelGrammar::from_lark(rules.join("\n"));
         let one_of = json.as_ref().and_then(|json| json.one_of.clone());
         if let Some(Checked { mut schema, .. }) = json {
             json_options().apply_to(&mut schema);

@@ -103,6 +103,7 @@ fn schemas() -> Vec<(&'static str, String)> {
             "multiples of all",
             r#"{"type":"integer","allOf":[{"multipleOf":9973},{"multipleOf":9967},{"multipleOf":8}]}"#.to_owned(),
         ),
+        ("decimal multiples", r#"{"type":"number","multipleOf":0.07}"#.to_owned()),
         ("fine multiples", r#"{"type":"number","multipleOf":0.000001}"#.to_owned()),
         ("common multiples", r#"{"type":"number","multipleOf":50000}"#.to_owned()),
         ("many digits of bounds", r#"{"type":"number","minimum":0.123456789123,"maximum":987654321.123456789}"#.to_owned()),
