@@ -137,7 +137,8 @@ pub(super) struct Writing {
     over: Option<Ending>,
     keeps_last: bool,
     failure: Option<ErrorKind>,
-    ended_text: bool,
+    /// What ended the text, where that and not its turn was ended.
+    text_end: Option<TokenId>,
     outcome: Outcome,
     updates: Vec<Update>,
 }
@@ -180,7 +181,7 @@ impl Writing {
             over: None,
             keeps_last: true,
             failure: None,
-            ended_text: false,
+            text_end: None,
             outcome: Outcome::default(),
             updates: Vec::new(),
         };
@@ -245,7 +246,9 @@ impl Writing {
         logprob: Option<Logprob>,
         close_rank: impl FnOnce() -> usize,
     ) {
-        self.ended_text |= id == self.special.endoftext && matches!(self.reading, Reading::Chat(_));
+        if id == self.special.endoftext && matches!(self.reading, Reading::Chat(_)) {
+            self.text_end = Some(id);
+        }
         let thought = self.think.is_thinking();
         match self.think.step(Sampled { id, bytes, room: self.room }, close_rank) {
             Step::Feed(fed) => self.queue.extend(fed),
@@ -357,7 +360,7 @@ impl Writing {
             closed: self.think.closed(),
             failure: self.failure,
             repairs: reply.repairs,
-            ended_text: self.ended_text,
+            ended_text: self.text_end.is_some(),
             outcome: self.outcome,
         };
         (self.updates, written)

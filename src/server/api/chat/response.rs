@@ -21,10 +21,8 @@ pub(crate) struct ChatForm {
 impl ChatForm {
     /// Why a reply ended.
     pub(super) fn reason(self, outcome: &Outcome) -> &'static str {
-        match Reason::of(outcome) {
-            Reason::Calls if self.legacy => "function_call",
-            reason => reason.openai(),
-        }
+        let reason = Reason::of(outcome);
+        if self.legacy && reason == Reason::Calls { "function_call" } else { reason.openai() }
     }
 }
 

@@ -150,9 +150,8 @@ fn streams_tell_counts_wherever_there_is_a_place_for_them() {
         let shape = read(api, &body).unwrap().shape;
         let sent = events(&frames(&shape, &Reply::new(&["t"], &["a"]).updates()));
         let usage = match api {
-            Api::Chat | Api::Completions => &sent[sent.len() - 2].1["usage"],
             Api::Responses => &sent.last().unwrap().1["response"]["usage"],
-            Api::Messages => &sent[sent.len() - 2].1["usage"],
+            Api::Chat | Api::Completions | Api::Messages => &sent[sent.len() - 2].1["usage"],
         };
         let output = usage.get("completion_tokens").or_else(|| usage.get("output_tokens"));
         assert_eq!(output, Some(&json!(58)), "{api:?} {usage}");
