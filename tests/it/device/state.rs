@@ -66,7 +66,7 @@ fn largest_difference(expected: &[f32], found: &[f32]) -> f64 {
 /// mathematics (design decision 19). Going on from the same bytes, they share whatever was lost before the save; what
 /// differs is the arithmetic of the next tokens. With f16 rows that is 0.25 for the CPU's 8-bit products and 0.1 for the
 /// device's fast path. With smaller rows the device has 0.3: the new rows of both sides are rounded from activations that
-/// differ already, so a value near the border between two steps of q4_0 may fall on either side. The CPU's 0.25 stays as
+/// differ already, so a value near the border between two steps of `q4_0` may fall on either side. The CPU's 0.25 stays as
 /// it is there: its products are the same ones, and the rounding is counted once. These are bounds of the largest of ten
 /// differences, not typical ones; the median that decision 19 allows the 8-bit products is 0.1.
 const CROSS_F16: f64 = 0.35;
