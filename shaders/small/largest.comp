@@ -10,8 +10,8 @@ layout(constant_id = 1) const bool FLOATS = false; // a block is one f32, and it
 layout(push_constant) uniform Push {
     uint blocks;
     uint block_bytes; // even
-    uint at[2];       // bytes from the start of a block to its scales, even
-    float factors[2]; // 0 where there is no second scale
+    uvec2 at;         // bytes from the start of a block to its scales, even
+    vec2 factors;     // 0 where there is no second scale
 };
 
 layout(set = 0, binding = 3, std430) readonly restrict buffer Blocks { uint data[]; };
