@@ -15,7 +15,7 @@
 //!
 //! A cell of what is not known is empty. Lines that begin with `#` are comments.
 
-use super::row::Row;
+use super::row::{Row, Spread};
 
 const ALWAYS: &str = "ctx_tokens,prefill_tokens,prefill_tps,gen_tokens,gen_tps,kvcache_bytes";
 const SPREAD: &str = ",prefill_tps_min,prefill_tps_max,gen_tps_min,gen_tps_max";
@@ -78,15 +78,26 @@ impl Columns {
     }
 }
 
-/// A row of a table that was written earlier.
+/// The rates of a row, by what a table says of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recorded {
     /// Length of the context.
     pub ctx_tokens: usize,
     /// Prefill, tokens a second.
-    pub prefill_tps: f64,
+    pub prefill: Spread,
     /// Generation, tokens a second; 0 where nothing was generated.
-    pub gen_tps: f64,
+    pub decode: Spread,
+}
+
+impl From<&Row> for Recorded {
+    fn from(row: &Row) -> Self {
+        let spread = |median, min, max| Spread { median, min, max };
+        Self {
+            ctx_tokens: row.ctx_tokens,
+            prefill: spread(row.prefill_tps, row.prefill_tps_min, row.prefill_tps_max),
+            decode: spread(row.gen_tps, row.gen_tps_min, row.gen_tps_max),
+        }
+    }
 }
 
 /// Why a text is no table.
@@ -108,6 +119,57 @@ pub enum CsvError {
     },
 }
 
+/// Where a column is.
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    name: &'static str,
+    at: usize,
+}
+
+impl Column {
+    fn find(header: &str, name: &'static str) -> Option<Self> {
+        let at = header.split(',').position(|cell| cell.trim() == name)?;
+        Some(Self { name, at })
+    }
+
+    fn need(header: &str, name: &'static str) -> Result<Self, CsvError> {
+        Self::find(header, name).ok_or(CsvError::NoColumn(name))
+    }
+
+    fn cell(self, line: &str) -> &str {
+        line.split(',').nth(self.at).unwrap_or_default().trim()
+    }
+
+    fn rate(self, (line, text): (usize, &str)) -> Result<f64, CsvError> {
+        let number = self.cell(text).parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0);
+        number.ok_or(CsvError::NoNumber { line, column: self.name })
+    }
+}
+
+/// A rate, and how far its repetitions reach where the table has that.
+struct RateColumns {
+    median: Column,
+    ends: Option<[Column; 2]>,
+}
+
+impl RateColumns {
+    fn find(header: &str, [median, min, max]: [&'static str; 3]) -> Result<Self, CsvError> {
+        let ends = Column::find(header, min).zip(Column::find(header, max));
+        Ok(Self { median: Column::need(header, median)?, ends: ends.map(<[_; 2]>::from) })
+    }
+
+    fn read(&self, line: (usize, &str)) -> Result<Spread, CsvError> {
+        let median = self.median.rate(line)?;
+        match self.ends {
+            Some(ends) if ends.iter().any(|end| !end.cell(line.1).is_empty()) => {
+                let [min, max] = [ends[0].rate(line)?, ends[1].rate(line)?];
+                Ok(Spread { median, min: min.min(median), max: max.max(median) })
+            }
+            _ => Ok(Spread::one(median)),
+        }
+    }
+}
+
 /// Reads the columns that are compared. Others, and their order, do not matter.
 ///
 /// # Errors
@@ -116,27 +178,18 @@ pub fn parse(text: &str) -> Result<Vec<Recorded>, CsvError> {
     let is_content = |line: &(usize, &str)| !line.1.trim().is_empty() && !line.1.starts_with('#');
     let mut lines = text.lines().enumerate().map(|(i, line)| (i + 1, line)).filter(is_content);
     let (_, header) = lines.next().ok_or(CsvError::NoHeader)?;
-    let column = |name| {
-        let found = header.split(',').position(|cell| cell.trim() == name);
-        found.map(|at| (name, at)).ok_or(CsvError::NoColumn(name))
-    };
-    let columns = (column("ctx_tokens")?, column("prefill_tps")?, column("gen_tps")?);
-    lines
-        .map(|(line, text)| {
-            let cell = |at: usize| text.split(',').nth(at).unwrap_or_default().trim();
-            let missing = |column| CsvError::NoNumber { line, column };
-            let rate = |(name, at)| {
-                let number = cell(at).parse::<f64>().ok().filter(|x| x.is_finite() && *x >= 0.0);
-                number.ok_or_else(|| missing(name))
-            };
-            let (name, at) = columns.0;
-            Ok(Recorded {
-                ctx_tokens: cell(at).parse().map_err(|_| missing(name))?,
-                prefill_tps: rate(columns.1)?,
-                gen_tps: rate(columns.2)?,
-            })
+    let ctx = Column::need(header, "ctx_tokens")?;
+    let prefill = RateColumns::find(header, ["prefill_tps", "prefill_tps_min", "prefill_tps_max"])?;
+    let decode = RateColumns::find(header, ["gen_tps", "gen_tps_min", "gen_tps_max"])?;
+    let row = |line: (usize, &str)| {
+        let missing = CsvError::NoNumber { line: line.0, column: ctx.name };
+        Ok(Recorded {
+            ctx_tokens: ctx.cell(line.1).parse().map_err(|_| missing)?,
+            prefill: prefill.read(line)?,
+            decode: decode.read(line)?,
         })
-        .collect()
+    };
+    lines.map(row).collect()
 }
 
 #[cfg(test)]
@@ -158,10 +211,23 @@ mod tests {
             "512,100,500.00,10,153.85,5000,500.00,500.00,153.85,153.85,1000,7,90.2,,,1"
         );
         assert_eq!(all.header().split(',').count(), line.split(',').count());
-        let recorded = Recorded { ctx_tokens: 512, prefill_tps: 500.0, gen_tps: 153.85 };
+        let (prefill, decode) = (Spread::one(500.0), Spread::one(153.85));
+        let recorded = Recorded { ctx_tokens: 512, prefill, decode };
         let text = format!("# q36\n{}\n{line}\n", all.header());
         assert_eq!(parse(&text), Ok(vec![recorded]));
         assert_eq!(parse("gen_tps, ctx_tokens,prefill_tps\n153.85,512,500\n"), Ok(vec![recorded]));
+    }
+
+    #[test]
+    fn repetitions_are_read_where_there_are_some() {
+        let wide = "ctx_tokens,prefill_tps,gen_tps,gen_tps_min,gen_tps_max";
+        let decode = Spread { median: 20.0, min: 19.0, max: 22.0 };
+        let recorded = Recorded { ctx_tokens: 512, prefill: Spread::one(500.0), decode };
+        assert_eq!(parse(&format!("{wide}\n512,500,20,19,22\n")), Ok(vec![recorded]));
+        let plain = Recorded { decode: Spread::one(20.0), ..recorded };
+        assert_eq!(parse(&format!("{wide}\n512,500,20,,\n")), Ok(vec![plain]));
+        let error = CsvError::NoNumber { line: 2, column: "gen_tps_max" };
+        assert_eq!(parse(&format!("{wide}\n512,500,20,19,\n")), Err(error));
     }
 
     #[test]

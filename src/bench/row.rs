@@ -18,6 +18,26 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Of a single value.
+    pub const fn one(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+
+    /// Whether the values differ.
+    pub fn is_wide(&self) -> bool {
+        self.max > self.min
+    }
+
+    /// How many times `old` this is: at least, at most, and by the medians. `None` where one of them is nothing.
+    pub fn over(&self, old: &Self) -> Option<Self> {
+        let known = self.min > 0.0 && old.min > 0.0;
+        known.then(|| Self {
+            median: self.median / old.median,
+            min: self.min / old.max,
+            max: self.max / old.min,
+        })
+    }
+
     /// Of at least one value.
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);

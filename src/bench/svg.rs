@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::csv::Recorded;
-use super::row::{Row, Spread};
+use super::row::Spread;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 540.0;
@@ -28,37 +28,8 @@ path{fill:none!important;stroke-width:2}.old{stroke-dasharray:6 5;opacity:.6}tex
 .prefill{stroke:#60a5fa;fill:#60a5fa}.decode{stroke:#f87171;fill:#f87171}}\
 </style>";
 
-/// A point of both curves.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
-    /// Length of the context, tokens.
-    pub ctx_tokens: usize,
-    /// Prefill, tokens a second.
-    pub prefill: Spread,
-    /// Decoding, tokens a second; zero where nothing was generated.
-    pub decode: Spread,
-}
-
-impl From<&Row> for Point {
-    fn from(row: &Row) -> Self {
-        let spread = |median, min, max| Spread { median, min, max };
-        Self {
-            ctx_tokens: row.ctx_tokens,
-            prefill: spread(row.prefill_tps, row.prefill_tps_min, row.prefill_tps_max),
-            decode: spread(row.gen_tps, row.gen_tps_min, row.gen_tps_max),
-        }
-    }
-}
-
-impl From<&Recorded> for Point {
-    fn from(row: &Recorded) -> Self {
-        let one = |rate| Spread { median: rate, min: rate, max: rate };
-        Self { ctx_tokens: row.ctx_tokens, prefill: one(row.prefill_tps), decode: one(row.gen_tps) }
-    }
-}
-
 /// The rates of one of the curves.
-type Rates = fn(&Point) -> Spread;
+type Rates = fn(&Recorded) -> Spread;
 
 /// Numbers to points of the picture.
 #[derive(Debug, Clone, Copy)]
@@ -90,10 +61,10 @@ impl Axis {
     }
 }
 
-/// The picture of a table, with an older one dashed behind it.
-pub fn chart(title: &str, new: &[Point], old: &[Point]) -> String {
-    let all = || new.iter().chain(old);
-    let most = |value: fn(&Point) -> f64| all().map(value).fold(0.0, f64::max);
+/// The picture of a table, with others dashed behind it.
+pub fn chart(title: &str, new: &[Recorded], others: &[&[Recorded]]) -> String {
+    let all = || others.iter().copied().flatten().chain(new);
+    let most = |value: fn(&Recorded) -> f64| all().map(value).fold(0.0, f64::max);
     let x = Axis::new(most(|p| p.ctx_tokens as f64), (LEFT, RIGHT));
     let prefill = Axis::new(most(|p| p.prefill.max), (BOTTOM, TOP));
     let decode = Axis::new(most(|p| p.decode.max), (BOTTOM, TOP));
@@ -106,7 +77,8 @@ pub fn chart(title: &str, new: &[Point], old: &[Point]) -> String {
     frame(&mut svg, x, prefill, decode);
     let kinds: [(&str, Axis, Rates); 2] =
         [("prefill", prefill, |p| p.prefill), ("decode", decode, |p| p.decode)];
-    for (points, more) in [(old, " old"), (new, "")] {
+    let others = others.iter().map(|points| (*points, " old"));
+    for (points, more) in others.chain([(new, "")]) {
         for (class, axis, rates) in kinds {
             let known = points.iter().filter(|p| rates(p).median > 0.0);
             let known: Vec<_> = known.map(|p| (x.at(p.ctx_tokens as f64), rates(p))).collect();
@@ -148,7 +120,7 @@ fn curve(svg: &mut String, class: &str, axis: Axis, points: &[(f64, Spread)]) {
         writeln!(svg, "<path class=\"{class}\" d=\"{path}\"/>").expect("memory");
     }
     for (x, rate) in points {
-        if rate.max > rate.min {
+        if rate.is_wide() {
             line(svg, class, (*x, axis.at(rate.min)), (*x, axis.at(rate.max)));
         }
         let y = axis.at(rate.median);
@@ -189,8 +161,8 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn point(ctx_tokens: usize, prefill: f64, decode: f64) -> Point {
-        Point::from(&Recorded { ctx_tokens, prefill_tps: prefill, gen_tps: decode })
+    fn point(ctx_tokens: usize, prefill: f64, decode: f64) -> Recorded {
+        Recorded { ctx_tokens, prefill: Spread::one(prefill), decode: Spread::one(decode) }
     }
 
     #[test]
@@ -212,7 +184,7 @@ mod tests {
     fn curves_of_both_tables_are_drawn_where_there_are_rates() {
         let mut new = [point(2048, 352.0, 52.7), point(8192, 303.0, 39.0)];
         new[1].prefill.max = 310.0;
-        let svg = chart("a < b", &new, &[point(2048, 300.0, 0.0)]);
+        let svg = chart("a < b", &new, &[&[point(2048, 300.0, 0.0)]]);
         assert!(svg.contains("<title>a &lt; b</title>") && svg.ends_with("</svg>\n"));
         let count = |part: &str| svg.matches(part).count();
         // Two curves of the new table, one of the old: nothing was generated for it.

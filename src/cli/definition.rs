@@ -14,6 +14,7 @@ use super::help::HelpRequest;
 use super::inspect::InspectArgs;
 use super::kv::KvArgs;
 use super::man::ManArgs;
+use super::plot::PlotArgs;
 use super::run::RunArgs;
 use super::serve::ServeArgs;
 use super::values::ColorChoice;
@@ -38,6 +39,8 @@ pub mod heading {
     pub const DIAGNOSTICS: &str = "Diagnostics";
     /// Flags of `bench`.
     pub const BENCHMARK: &str = "Benchmark";
+    /// Flags of `plot`.
+    pub const PLOT: &str = "Plot";
     /// Flags of `inspect`.
     pub const INSPECT: &str = "Inspect";
     /// Sockets, keys and logs of `serve`.
@@ -127,6 +130,10 @@ pub enum Command {
     ///
     /// Rates are those at each length, not averages: only its new tokens are processed.
     Bench(Box<BenchArgs>),
+    /// Draw tables of bench as a chart; say what changed from one to the other.
+    ///
+    /// Ratios stand with their spread where the tables have repetitions.
+    Plot(PlotArgs),
     /// Show what a model file holds and needs.
     Inspect(InspectArgs),
     /// List, show, verify or delete saved sessions.

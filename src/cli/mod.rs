@@ -23,6 +23,7 @@ pub mod inspect;
 pub mod kv;
 pub mod kv_disk;
 pub mod man;
+pub mod plot;
 pub mod run;
 pub mod sampling;
 pub mod serve;

@@ -17,11 +17,13 @@ mod kv;
 mod machine;
 mod man;
 pub mod paths;
+mod plot;
 mod profile;
 mod progress;
 pub mod run;
 mod serve;
 mod switches;
+mod table;
 mod unsupported;
 mod values;
 mod version;
@@ -127,6 +129,7 @@ fn run_command(cli: Cli, printer: &Printer, terminal: TerminalEnvironment) -> Re
             unsupported::check(&args.engine, printer)?;
             bench::run(&args, &context)
         }
+        Command::Plot(args) => plot::run(&args, &context),
         Command::Inspect(args) => inspect::run(&args, &context),
         Command::Kv(args) => kv::run(&args, &context),
         Command::Devices(args) => devices::run(&args, &context),

@@ -8,8 +8,19 @@ use std::process::{Command, Stdio};
 use crate::support::{q36, repo, temp_dir, tiny_model};
 
 /// Every command, with what makes it end at once and well.
-const COMMANDS: [&str; 10] =
-    ["run", "serve", "bench", "inspect", "kv", "devices", "doctor", "completions", "man", "help"];
+const COMMANDS: [&str; 11] = [
+    "run",
+    "serve",
+    "bench",
+    "plot",
+    "inspect",
+    "kv",
+    "devices",
+    "doctor",
+    "completions",
+    "man",
+    "help",
+];
 
 #[track_caller]
 fn stdout(args: &[&str]) -> String {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::sensors::Sensors;
 use crate::bench::Row;
 use crate::bench::csv::{Columns, Device, Recorded};
-use crate::bench::svg::{self, Point};
+use crate::bench::svg;
 use crate::cli::bench::BenchArgs;
 use crate::commands::machine::Machine;
 use crate::engine::{BackendKind, Info};
@@ -118,13 +118,11 @@ impl<'a> Output<'a> {
     }
 
     /// Draws the rows, and older ones behind them.
-    pub(super) fn draw(&self, rows: &[Row], old: &[Recorded], path: &Path) -> Result<()> {
+    pub(super) fn draw(&self, rows: &[Recorded], old: &[Recorded], path: &Path) -> Result<()> {
         let Meta { version, device, backend, .. } = &self.meta;
         let model = Path::new(&self.meta.model).file_stem().unwrap_or_default().to_string_lossy();
         let title = format!("{model}, {device}, {backend}, q36 {version}");
-        let new: Vec<Point> = rows.iter().map(Point::from).collect();
-        let old: Vec<Point> = old.iter().map(Point::from).collect();
-        let picture = svg::chart(&title, &new, &old);
+        let picture = svg::chart(&title, rows, &[old]);
         write_atomic(path, picture.as_bytes())
             .with_context(|| format!("cannot write {}", path.display()))
     }

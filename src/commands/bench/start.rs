@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use super::beside;
 use super::output::Output;
 use crate::bench::compare::{self, Gates};
-use crate::bench::csv::{self, Recorded};
+use crate::bench::csv::Recorded;
 use crate::bench::{Bench, Frontiers, Growth, Row, Series, lanes, random_tokens};
 use crate::chat::ThinkMode;
 use crate::cli::UsageError;
@@ -17,7 +17,7 @@ use crate::cli::bench::{BenchArgs, BenchSource};
 use crate::commands::run::dump;
 use crate::commands::run::plan;
 use crate::commands::run::prompt::{self, Reading};
-use crate::commands::{Context, Exit, config, paths, profile, progress};
+use crate::commands::{Context, Exit, config, paths, profile, progress, table};
 use crate::engine::{self, Engine as _, ModelEngine, Options, Prepared};
 use crate::term::Class;
 use crate::tokenizer::TokenId;
@@ -31,7 +31,7 @@ const SYNTHETIC: &str = "synthetic";
 /// Runs the subcommand.
 pub(in crate::commands) fn run(args: &BenchArgs, context: &Context) -> Result<Exit> {
     let source = args.check()?;
-    let old = args.results.compare.as_deref().map(read_table).transpose()?;
+    let old = args.results.compare.as_deref().map(|file| table::read("bench", file)).transpose()?;
     if let Some(dir) = args.results.dump_frontier_logits_dir.as_deref().filter(|d| !d.is_dir()) {
         return Err(usage(format!("{} is no folder", dir.display())).into());
     }
@@ -66,6 +66,7 @@ pub(in crate::commands) fn run(args: &BenchArgs, context: &Context) -> Result<Ex
     let is_complete = sweep.measure(&mut output, context, &interrupt)?;
     let rows = sweep.finish(&mut output)?;
     output.end(&rows, is_complete)?;
+    let rows: Vec<Recorded> = rows.iter().map(Recorded::from).collect();
     if let Some(path) = &args.results.svg {
         output.draw(&rows, old.as_deref().unwrap_or_default(), path)?;
     }
@@ -100,10 +101,6 @@ fn usage(message: impl Into<String>) -> UsageError {
 
 fn read_text(file: &Path) -> Result<String, UsageError> {
     fs::read_to_string(file).map_err(|e| usage(format!("cannot read {}: {e}", file.display())))
-}
-
-fn read_table(file: &Path) -> Result<Vec<Recorded>, UsageError> {
-    csv::parse(&read_text(file)?).map_err(|e| usage(format!("{}: {e}", file.display())))
 }
 
 /// Resolves options against the model, or against the shape that is made up.
@@ -251,7 +248,7 @@ impl Sweep<'_> {
 fn judge(
     args: &BenchArgs,
     old: Option<&[Recorded]>,
-    rows: &[Row],
+    rows: &[Recorded],
     context: &Context,
 ) -> Result<bool> {
     let (results, printer) = (&args.results, &context.printer);
