@@ -267,16 +267,14 @@ fn tables_are_drawn_and_compared_without_a_model() {
     .unwrap();
     let rows = "512,512,440.00,8,44.00,1,400.00,500.00,44.00,44.00\n1024,512,300.00,8,0.00,1,300.00,300.00,0.00,0.00\n";
     fs::write(at("new.csv"), format!("# q36\n{HEADER},{wide}\n{rows}")).unwrap();
-    let out = q36(&["plot", &at("new.csv"), &at("old.csv")]).run().expect_status(0);
+    let out = q36(["plot", &at("new.csv"), &at("old.csv")]).run().expect_status(0);
     let lines: Vec<Vec<&str>> =
         out.stdout.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[1].join(" "), "512 +10.0 % (+0.0 to +25.0) +10.0 %");
     assert_eq!(lines[2].join(" "), "1024 +0.0 % -");
     let svg = fs::read_to_string(at("new_ts.svg")).unwrap();
     assert!(svg.contains("<title>new</title>") && svg.contains("prefill old"), "{svg}");
-    q36(&["plot", &at("old.csv"), "--out", &at("a.svg"), "--title", "a & b"])
-        .run()
-        .expect_status(0);
+    q36(["plot", &at("old.csv"), "--out", &at("a.svg"), "--title", "a & b"]).run().expect_status(0);
     assert!(fs::read_to_string(at("a.svg")).unwrap().contains("<title>a &amp; b</title>"));
 }
 
@@ -291,7 +289,7 @@ fn what_cannot_be_drawn_is_told() {
         ("none.csv", "there is no column ctx_tokens"),
         ("missing.csv", "cannot read"),
     ] {
-        let out = q36(&["plot", &at(file)]).run().expect_status(2);
+        let out = q36(["plot", &at(file)]).run().expect_status(2);
         assert!(out.stderr.contains(said) && out.stderr.contains(file), "{}", out.stderr);
     }
 }
