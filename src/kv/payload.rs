@@ -191,8 +191,9 @@ impl StateHead {
         let recurrent = recurrent.saturating_mul(4);
         let fixed = self.head_bytes() as u128 + 4 * n + 4 * vocab;
         let Some(rest) = u128::from(bytes).checked_sub(fixed) else { return false };
-        (0..=layers.min(1024))
-            .any(|full| full * attention + (layers - full).saturating_mul(recurrent) == rest)
+        // What saturates is more than any payload has.
+        let state = |full: u128| (layers - full).saturating_mul(recurrent);
+        (0..=layers.min(1024)).any(|full| (full * attention).saturating_add(state(full)) == rest)
     }
 }
 
@@ -301,6 +302,16 @@ mod tests {
         let fields = [3, 32_768, 2048, 7, 248_320, 40, 2, 256, 256, 4, 8192, 128, 32, 1, 2];
         assert_eq!(words[1..], fields);
         assert_eq!(head(&f16, 7).encode().len(), 56);
+    }
+
+    #[test]
+    fn dimensions_of_any_size_are_reckoned_with() {
+        let head = StateHead::new(&published(SMALL.0, SMALL.1), 4096, 64, u32::MAX as usize);
+        for dims in [[u32::MAX; 9], [0, u32::MAX, 1, 1, 1, 0, 0, u32::MAX, u32::MAX], [0; 9]] {
+            for bytes in [0, 1 << 40, u64::MAX] {
+                assert!(!StateHead { dims, ..head }.may_have(bytes), "{dims:?} {bytes}");
+            }
+        }
     }
 
     #[test]
