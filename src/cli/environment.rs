@@ -21,7 +21,7 @@ pub struct Variable {
 }
 
 /// Every variable that has an effect.
-pub const VARIABLES: [Variable; 23] = [
+pub const VARIABLES: [Variable; 22] = [
     Variable { name: "Q36_MODEL", effect: "model file, when -m is not given" },
     Variable { name: "Q36_THREADS", effect: "helper threads, when -t is not given" },
     Variable {
@@ -57,10 +57,6 @@ pub const VARIABLES: [Variable; 23] = [
     Variable {
         name: "Q36_SERVER_MIXED_PREFILL_QUANTUM",
         effect: "the same while replies are being written; --max-decode-stall-ms bounds it anyway",
-    },
-    Variable {
-        name: "Q36_SERVER_DECODE_COALESCE_US",
-        effect: "taken for old scripts, 0 to 100000: all replies share every step, none is waited for",
     },
     Variable {
         name: "Q36_SERVER_BATCH_LOG",

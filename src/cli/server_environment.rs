@@ -12,9 +12,6 @@ pub struct ServerEnvironment {
     pub prefill_quantum: Option<u32>,
     /// `Q36_SERVER_MIXED_PREFILL_QUANTUM`.
     pub mixed_prefill_quantum: Option<u32>,
-    /// `Q36_SERVER_DECODE_COALESCE_US`. Checked and not used: a step has the tokens of all replies that go on, so there
-    /// is nothing to wait for.
-    pub decode_coalesce_us: Option<u32>,
     /// `Q36_SERVER_BATCH_LOG` is set, and not to `0`.
     pub batch_log: bool,
     /// `Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY` is set.
@@ -26,7 +23,7 @@ impl ServerEnvironment {
     pub(super) fn read(
         set: impl Fn(&'static str) -> Option<OsString>,
     ) -> Result<Self, EnvironmentError> {
-        let number = |name, parse: fn(&str) -> Result<u32, ValueError>| {
+        let number = |name| {
             let Some(value) = set(name) else { return Ok(None) };
             let value = value.to_string_lossy().into_owned();
             let wrong = |err: ValueError| EnvironmentError {
@@ -34,12 +31,11 @@ impl ServerEnvironment {
                 value: value.clone(),
                 hint: err.to_string(),
             };
-            parse(&value).map(Some).map_err(wrong)
+            values::positive(&value).map(Some).map_err(wrong)
         };
         Ok(Self {
-            prefill_quantum: number("Q36_SERVER_PREFILL_QUANTUM", values::positive)?,
-            mixed_prefill_quantum: number("Q36_SERVER_MIXED_PREFILL_QUANTUM", values::positive)?,
-            decode_coalesce_us: number("Q36_SERVER_DECODE_COALESCE_US", values::coalesce_us)?,
+            prefill_quantum: number("Q36_SERVER_PREFILL_QUANTUM")?,
+            mixed_prefill_quantum: number("Q36_SERVER_MIXED_PREFILL_QUANTUM")?,
             batch_log: set("Q36_SERVER_BATCH_LOG").is_some_and(|value| value != "0"),
             no_call_recovery: set("Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY").is_some(),
         })
@@ -65,7 +61,6 @@ mod tests {
             read("Q36_SERVER_MIXED_PREFILL_QUANTUM", "128").mixed_prefill_quantum,
             Some(128)
         );
-        assert_eq!(read("Q36_SERVER_DECODE_COALESCE_US", "0").decode_coalesce_us, Some(0));
         assert!(read("Q36_SERVER_BATCH_LOG", "1").batch_log);
         assert!(!read("Q36_SERVER_BATCH_LOG", "0").batch_log);
         assert!(read("Q36_SERVER_DISABLE_THINK_TOOL_RECOVERY", "1").no_call_recovery);
@@ -78,7 +73,6 @@ mod tests {
         for (name, value, hint) in [
             ("Q36_SERVER_PREFILL_QUANTUM", "0", count),
             ("Q36_SERVER_MIXED_PREFILL_QUANTUM", "all", count),
-            ("Q36_SERVER_DECODE_COALESCE_US", "100001", "expected a whole number from 0 to 100000"),
         ] {
             let error = read(name, value).unwrap_err();
             assert_eq!(error.to_string(), format!("invalid value for {name}: {value}"));

@@ -46,11 +46,6 @@ pub fn non_negative(text: &str) -> Result<u32, ValueError> {
     whole(text, 0, MAX_COUNT)
 }
 
-/// Microseconds to wait for more rows of a step.
-pub fn coalesce_us(text: &str) -> Result<u32, ValueError> {
-    whole(text, 0, 100_000)
-}
-
 /// A TCP port; 0 is any free one.
 pub fn port(text: &str) -> Result<u16, ValueError> {
     let expected = || ValueError::new("a port from 0 to 65535");

@@ -194,7 +194,8 @@ impl FromFile<'_> {
     /// Rows as they are, which the device splits.
     fn planes(&mut self, parts: &[&Matrix], planes: &Planes, first: usize) -> Result<(), Error> {
         let rows: usize = parts.iter().map(|m| m.rows).sum();
-        let (row_bytes, row_blocks) = (parts[0].row_bytes, parts[0].cols / 32);
+        let (row_bytes, row_blocks) =
+            (parts[0].row_bytes, parts[0].cols / TensorType::Q8_0.block_len());
         let at_once = self.turns(row_bytes, parts.len());
         for from in (0..rows).step_by(at_once) {
             let count = at_once.min(rows - from);

@@ -1,5 +1,5 @@
 //! Starts a step: takes the host's records into the control block and brings embeddings into the residual:
-//! `h[n] = E[token[n]]`, `E`: `[vocab][hidden]` in planes (`mv_q8::repack`) or f32.
+//! `h[n] = E[token[n]]`, `E`: `[vocab][hidden]` in planes (`mv_q8`) or f32.
 //!
 //! In decode there is a workgroup for each row of the batch; the row's record names the token, and one partial
 //! sum of squares of `h` is made. For a chunk of a prompt there is a workgroup for each token, and one record. Idle

@@ -37,12 +37,12 @@ pub struct Scales {
     factors: [f32; 2],
 }
 
-/// Those of a plane of `Q8_0` scales.
-pub const SCALES_PLANE: Scales = f16_scales(2, [0, 0], [128.0, 0.0]);
+/// Codes of `Q8_0` reach to -128.
+const Q8_CODES: f32 = 128.0;
 
-const fn f16_scales(block_bytes: u32, at: [u32; 2], factors: [f32; 2]) -> Scales {
-    Scales { block_bytes, floats: false, at, factors }
-}
+/// Those of a plane of `Q8_0` scales.
+pub const SCALES_PLANE: Scales =
+    Scales { block_bytes: 2, floats: false, at: [0, 0], factors: [Q8_CODES, 0.0] };
 
 impl Scales {
     /// Those of blocks of a type.
@@ -50,21 +50,18 @@ impl Scales {
     /// # Panics
     /// For types that no kernel multiplies.
     pub fn of(ty: TensorType) -> Self {
-        match ty {
-            TensorType::F32 => {
-                Self { block_bytes: 4, floats: true, at: [0, 0], factors: [1.0, 0.0] }
-            }
-            // Codes to -128.
-            TensorType::Q8_0 => f16_scales(34, [0, 0], [128.0, 0.0]),
+        let (at, factors) = match ty {
+            TensorType::F32 => ([0, 0], [1.0, 0.0]),
+            TensorType::Q8_0 => ([0, 0], [Q8_CODES, 0.0]),
             // Grid values to 43, times (1/2 + 15) / 4.
-            TensorType::IQ2_XXS => f16_scales(66, [0, 0], [43.0 * 15.5 / 4.0, 0.0]),
+            TensorType::IQ2_XXS => ([0, 0], [43.0 * 15.5 / 4.0, 0.0]),
             // Scales and minima of 4 bits, codes to 3.
-            TensorType::Q2_K => f16_scales(84, [80, 82], [45.0, 15.0]),
+            TensorType::Q2_K => ([80, 82], [45.0, 15.0]),
             // Scales and minima of 6 bits, codes to 15 and 31.
-            TensorType::Q4_K => f16_scales(144, [0, 2], [945.0, 63.0]),
-            TensorType::Q5_K => f16_scales(176, [0, 2], [1953.0, 63.0]),
+            TensorType::Q4_K => ([0, 2], [945.0, 63.0]),
+            TensorType::Q5_K => ([0, 2], [1953.0, 63.0]),
             // Scales to -128, codes to -32.
-            TensorType::Q6_K => f16_scales(210, [208, 208], [4096.0, 0.0]),
+            TensorType::Q6_K => ([208, 208], [4096.0, 0.0]),
             TensorType::F16
             | TensorType::BF16
             | TensorType::I32
@@ -72,7 +69,9 @@ impl Scales {
             | TensorType::Q8_K
             | TensorType::IQ2_S
             | TensorType::IQ3_S => unreachable!("no kernel multiplies {ty}"),
-        }
+        };
+        let block_bytes = u32::try_from(ty.block_bytes()).expect("a block is small");
+        Self { block_bytes, floats: ty == TensorType::F32, at, factors }
     }
 
     /// No weight of these blocks is larger in size. Infinite or NaN scales count as nothing: they show in the logits.

@@ -1,7 +1,7 @@
 //! Matrix times 1 to 8 vectors, the dense products of decoding: `y[n][i] = sum_k W[i][k] * x[n][k]`.
 //!
 //! `W`: `rows` x `k` weights. `Q8_0` in two planes of the same total size as in the file, made at load time by
-//! [`repack`]: codes, 32 bytes for each block, rows contiguous, so that every load is 16 aligned bytes; scales,
+//! [`super::split`]: codes, 32 bytes for each block, rows contiguous, so that every load is 16 aligned bytes; scales,
 //! one f16 for each block. Or plain f32. `x`: `[batch][k]` f32, or RMSNorm of such a vector whose sum of squares
 //! exists in parts already (the kernel that wrote it made them):
 //! `x[k] = h[k] * w[k] / sqrt(sum_p squares[p] / K + eps)`.
@@ -13,7 +13,6 @@
 mod choice;
 
 use super::registry::Interface;
-use crate::quant::TensorType;
 use crate::vulkan::{Binding, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
 use choice::{Constants, select};
@@ -168,13 +167,14 @@ pub struct Shape {
     pub batch: u32,
 }
 
-/// Splits `Q8_0` blocks as they are in the file (f16 scale, 32 codes) into the two planes.
+/// Splits `Q8_0` blocks as they are in the file (f16 scale, 32 codes) into the two planes: what `split` does on a device.
 ///
 /// # Panics
 /// When the lengths do not belong together.
-pub fn repack(blocks: &[u8], codes: &mut [u8], scales: &mut [u8]) {
+#[cfg(test)]
+pub(super) fn repack(blocks: &[u8], codes: &mut [u8], scales: &mut [u8]) {
     const BLOCK: usize = 34;
-    assert_eq!(TensorType::Q8_0.block_bytes(), BLOCK);
+    assert_eq!(crate::quant::TensorType::Q8_0.block_bytes(), BLOCK);
     let (blocks, rest) = blocks.as_chunks::<BLOCK>();
     assert!(rest.is_empty(), "whole blocks");
     assert_eq!(codes.len(), blocks.len() * 32, "32 codes a block");

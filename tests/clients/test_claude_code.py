@@ -11,13 +11,9 @@ import tempfile
 import unittest
 
 from server import CONFIG, MODEL, Server, schema
-from wire import events, post, tokens
+from wire import events, most_evaluated, post
 
 TURNS = 10
-# What a turn has besides its text: markers, roles, the wrapping of a result, the opening of the reply and of its thought,
-# and what the last reply ended with and was not evaluated. Each of the turn's texts may also be cut apart differently
-# where it meets its wrapping.
-WRAPPING, JOINT = 16, 2
 SYSTEM = """You are an agent that works on software in a terminal.
 
 # Tone
@@ -202,8 +198,8 @@ class ClaudeCode(unittest.TestCase):
                     self.assertEqual(counted["input_tokens"], evaluated + usage["cache_read_input_tokens"])
                     self.assertGreater(evaluated, 600, "long enough for files")
                 else:
-                    new = sum(tokens(server, text) + JOINT for text in texts)
-                    self.assertLessEqual(evaluated, new + WRAPPING, (turn, usage, texts, client.replies[-2:]))
+                    most = most_evaluated(server, texts)
+                    self.assertLessEqual(evaluated, most, (turn, usage, texts, client.replies[-2:]))
         finally:
             server.stop()
         calls = [block["name"] for reply in client.replies for block in reply if block["type"] == "tool_use"]

@@ -11,11 +11,9 @@ import tempfile
 import unittest
 
 from server import CONFIG, MODEL, Server, schema
-from wire import events, post, tokens
+from wire import events, most_evaluated, post
 
 TURNS = 10
-# As in the other conversation: the wrapping of a turn, and what may be cut apart differently at each of its texts.
-WRAPPING, JOINT = 16, 2
 INSTRUCTIONS = """You are a coding agent that runs in a terminal.
 
 # How you work
@@ -149,8 +147,8 @@ class Codex(unittest.TestCase):
                 if turn == 0:
                     self.assertGreater(evaluated, 600, "long enough for files")
                 else:
-                    new = sum(tokens(server, text) + JOINT for text in texts)
-                    self.assertLessEqual(evaluated, new + WRAPPING, (turn, usage, texts, client.replies[-2:]))
+                    most = most_evaluated(server, texts)
+                    self.assertLessEqual(evaluated, most, (turn, usage, texts, client.replies[-2:]))
         finally:
             server.stop()
         calls = [item["name"] for reply in client.replies for item in reply if item["type"] == "function_call"]

@@ -13,16 +13,14 @@ PLACES = list(CAPITALS)
 TURNS = 20
 # Distance of saves.
 STEP = 64
-# Before which turns the server is killed, and whether it has come to rest by then.
-KILLS = {5: True, 11: True, 12: False, 17: False}
-
 
 class Capitals:
     """One question after the other."""
 
     # More tokens than one of them and its answer have.
     turn_tokens = 40
-    kills = KILLS
+    # Before which turns the server is killed, and whether it has come to rest by then.
+    kills = {5: True, 11: True, 12: False, 17: False}
     body = {"max_tokens": 24}
 
     def say(self, turn, messages):

@@ -3,11 +3,9 @@
 import unittest
 
 from server import MODEL, Server, schema
-from wire import post, tokens
+from wire import WRAPPING, post, tokens
 
 FIRST, SECOND = "What is the capital of France?", "What is the capital of Italy?"
-# Markers, roles and the opening of the reply: as in the longer conversations.
-WRAPPING = 16
 
 
 def chat(history, thinks, tools):

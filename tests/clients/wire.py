@@ -42,3 +42,14 @@ def tokens(server, text):
     status, answer = post(server, "/tokenize", {"text": text})
     assert status == 200, answer
     return len(answer["tokens"])
+
+
+# What a turn has besides its text: markers, roles, the wrapping of a result, the opening of the reply and of its thought,
+# and what the last reply ended with and was not evaluated. Each of the turn's texts may also be cut apart differently
+# where it meets its wrapping.
+WRAPPING, JOINT = 16, 2
+
+
+def most_evaluated(server, texts):
+    """Most tokens that a turn may evaluate which adds these texts to a conversation."""
+    return WRAPPING + sum(tokens(server, text) + JOINT for text in texts)

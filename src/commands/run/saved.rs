@@ -167,6 +167,9 @@ impl Saved {
     }
 
     fn tell(&mut self, context: &Context) {
+        for line in self.0.take_stored() {
+            context.printer.detail(&line);
+        }
         for note in self.0.take_notes() {
             context.printer.note(Class::Plain, &note);
         }

@@ -251,7 +251,6 @@ mod tests {
             mixed_prefill_quantum: Some(3),
             batch_log: true,
             no_call_recovery: true,
-            ..ServerEnvironment::default()
         };
         let environment = Environment { server, ..Environment::default() };
         let config = super::plan(&args(""), &environment).unwrap().schedule;

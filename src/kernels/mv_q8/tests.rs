@@ -3,7 +3,7 @@
 use super::*;
 use crate::kernels::check::{self, Draw, Gpu, Output as Buffer};
 use crate::kernels::control::Row;
-use crate::quant::dequantize;
+use crate::quant::{TensorType, dequantize};
 use crate::vulkan::{Ability, lavapipe};
 
 /// f32 products and sums: at most K/SG + 16 + log2(SG) roundings of 6e-8 stand between a product and
