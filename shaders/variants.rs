@@ -37,6 +37,12 @@ pub const PROBES: &[Probe] = &[
 pub const VARIANTS: &[Variant] = &[
     Variant { name: "checksum", file: "small/checksum.comp", defines: &[], needs: None },
     Variant { name: "split", file: "small/split.comp", defines: &[], needs: None },
+    Variant {
+        name: "matrix_layout",
+        file: "small/matrix_layout.comp",
+        defines: &[],
+        needs: Some("coopmat"),
+    },
     Variant { name: "largest", file: "small/largest.comp", defines: &[], needs: None },
     Variant { name: "rms_norm", file: "small/rms_norm.comp", defines: &[], needs: None },
     // Mat-vec, both kinds of weights in every form.
@@ -323,6 +329,48 @@ pub const VARIANTS: &[Variant] = &[
         file: "matmul/mv_q8.comp",
         defines: &[("NORM", "1"), ("HEAD", "1")],
         needs: None,
+    },
+    Variant {
+        name: "mv_matrix",
+        file: "matmul/mv_matrix.comp",
+        defines: &[],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "mv_matrix_norm",
+        file: "matmul/mv_matrix.comp",
+        defines: &[("NORM", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "mv_matrix_recurrent",
+        file: "matmul/mv_matrix.comp",
+        defines: &[("NORM", "1"), ("RING", "1"), ("GATES", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "mv_matrix_mixer",
+        file: "matmul/mv_matrix.comp",
+        defines: &[("NORM", "1"), ("RING", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "mv_matrix_gates",
+        file: "matmul/mv_matrix.comp",
+        defines: &[("NORM", "1"), ("GATES", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "mv_matrix_residual",
+        file: "matmul/mv_matrix.comp",
+        defines: &[("RESIDUAL", "1")],
+        needs: Some("coopmat"),
+    },
+    Variant {
+        name: "mv_matrix_head",
+        file: "matmul/mv_matrix.comp",
+        defines: &[("NORM", "1"), ("HEAD", "1")],
+        needs: Some("coopmat"),
     },
     Variant {
         name: "mv_f32",

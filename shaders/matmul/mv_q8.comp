@@ -6,10 +6,7 @@
 // steps. The order in which an output is summed (chunks of a lane ascending, values of a chunk ascending, lanes by
 // the tree of `fold`) depends on none of NT, R, T, U, BLOCK and STAGE_X, nor on other rows.
 //
-// NORM: X is RMSNorm of the input, whose sums of squares arrive in parts. W times (input * weight) is summed
-// and the scale of the row applied at the end, so nothing waits for it.
-//
-// Macros: F32_WEIGHTS; NORM; one of RING (and/or GATES), RESIDUAL, HEAD or none of them: what happens to outputs.
+// Macros: F32_WEIGHTS; those of mv.glsl.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -58,95 +55,15 @@ const bool SHORT = NT > 2;
 // Lanes write X and read it in fours of 16 bytes: two more chunks keep both free of bank conflicts.
 const uint PITCH = BLOCK + 2;
 
-layout(push_constant) uniform Push {
-    uint height;      // rows of W
-    uint partials;    // NORM: partial sums of squares for each row of X
-    float eps;        // NORM
-    uint conv;        // RING: first so many rows go to the ring,
-    uint inner;       // RING: then so many to z,
-    uint heads;       // GATES: then so many to the decay, then so many to beta
-    uint first_row;   // HEAD: number of row 0 of this slab
-    uint first_group; // HEAD: number of workgroup 0 of this slab
-    uint groups;      // HEAD: workgroups of all slabs
-    uint vocab;       // HEAD: rows of all slabs
-};
-
 layout(set = 0, binding = 1, std430) readonly restrict buffer Codes { PACKED codes[]; };
 #ifndef F32_WEIGHTS
 layout(set = 0, binding = 2, std430) readonly restrict buffer Scales { float16_t scales[]; };
 #endif
-layout(set = 0, binding = 3, std430) readonly restrict buffer In { vec4 x[]; };
-#ifdef NORM
-layout(set = 0, binding = 5, std430) readonly restrict buffer Squares { float squares[]; };
-layout(set = 0, binding = 6, std430) readonly restrict buffer Weight { vec4 weight[]; };
-#endif
-
-#if defined(RING) || defined(GATES)
-#ifdef RING
-layout(set = 0, binding = 4, std430) writeonly restrict buffer Ring { float ring[]; };
-layout(set = 0, binding = 7, std430) writeonly restrict buffer Z { float z[]; };
-#endif
-#ifdef GATES
-layout(set = 0, binding = 8, std430) writeonly restrict buffer Decay { float decay[]; };
-layout(set = 0, binding = 9, std430) writeonly restrict buffer Beta { float beta[]; };
-layout(set = 0, binding = 10, std430) readonly restrict buffer A { float a[]; };
-layout(set = 0, binding = 11, std430) readonly restrict buffer Dt { float dt[]; };
-#endif
-#elif defined(RESIDUAL)
-layout(set = 0, binding = 4, std430) restrict buffer Hidden { float h[]; };
-layout(set = 0, binding = 7, std430) writeonly restrict buffer Parts { float parts[]; };
-// Rows of a partial sum of squares. The same for every NT, or the bits of whoever adds them up would differ.
-const uint PART = 8;
-#elif defined(HEAD)
-layout(set = 0, binding = 4, std430) writeonly restrict buffer Logits { float logits[]; };
-layout(set = 0, binding = 7, std430) writeonly restrict buffer Pairs { uvec2 pairs[]; };
-layout(set = 0, binding = 8, std430) readonly restrict buffer Mask { uint mask_words[]; };
-layout(set = 0, binding = 9, std430) readonly restrict buffer Bias { uvec2 biases[]; };
-#include "vocab.glsl"
-#else
-layout(set = 0, binding = 4, std430) writeonly restrict buffer Out { float y[]; };
-#endif
+#include "mv.glsl"
 
 // X by row, part and chunk: lanes of a subgroup, which hold neighbouring chunks, then read 16 bytes beside each
 // other.
 shared vec4 staged[STAGE_X ? NT * PARTS * PITCH : 1];
-#ifdef NORM
-shared float row_scale[NT];
-#endif
-#if defined(RESIDUAL) || defined(HEAD)
-// The workgroup's outputs.
-shared float outputs[NT * GROUP];
-#endif
-
-bool idle(const uint n) {
-    return (rows[n].flags & ROW_IDLE) != 0;
-}
-
-// Where a row's outputs go: read before the sums, so that the end does not wait for the control block.
-struct Target {
-    bool skip;
-#ifdef RING
-    uint ring; // first value of the row of the ring
-#endif
-};
-
-Target target_of(const uint n) {
-    Target to;
-    to.skip = idle(n);
-#ifdef RING
-    to.ring = (rows[n].target * 4 + rows[n].pos % 4) * conv;
-#endif
-    return to;
-}
-
-// Four values of X before the scale of the row.
-vec4 input_at(const uint n, const uint at) {
-#ifdef NORM
-    return x[n * (K / 4) + at] * weight[at];
-#else
-    return x[n * (K / 4) + at];
-#endif
-}
 
 void stage(const uint block) {
     const uint count = min(BLOCK, CHUNKS - block) * PARTS;
@@ -302,100 +219,6 @@ void reduce(inout float sums[SUMS]) {
     }
 }
 
-#ifdef NORM
-// The scales of the rows of X; a barrier must follow.
-void scale_rows() {
-    for (uint n = gl_SubgroupID; n < NT; n += NSG) {
-        float sum = 0.0;
-        for (uint i = gl_SubgroupInvocationID; i < partials; i += SG) {
-            sum += squares[n * partials + i];
-        }
-        sum = lanes_sum(sum, SG);
-        if (subgroupElect()) {
-            row_scale[n] = 1.0 / sqrt(sum / float(K) + eps);
-        }
-    }
-}
-#endif
-
-#if defined(RING) || defined(GATES)
-void emit(const Target to, const uint n, const uint row, const float value) {
-    uint at = row;
-#ifdef RING
-    if (at < conv) {
-        ring[to.ring + at] = value;
-        return;
-    }
-    at -= conv;
-    if (at < inner) {
-        z[n * inner + at] = silu(value);
-        return;
-    }
-    at -= inner;
-#endif
-#ifdef GATES
-    if (at < heads) {
-        decay[n * heads + at] = exp(a[at] * softplus(value + dt[at]));
-    } else {
-        beta[n * heads + at - heads] = sigmoid(value);
-    }
-#endif
-}
-#elif !defined(RESIDUAL) && !defined(HEAD)
-void emit(const Target to, const uint n, const uint row, const float value) {
-    y[n * height + row] = value;
-}
-#endif
-
-#ifdef RESIDUAL
-// Partial sums of squares of the new rows.
-void finish(const uint group) {
-    const uint all = (height + PART - 1) / PART;
-    for (uint i = gl_LocalInvocationID.x; i < NT * (GROUP / PART); i += gl_WorkGroupSize.x) {
-        const uint n = i / (GROUP / PART);
-        const uint part = i % (GROUP / PART);
-        float sum = 0.0;
-        for (uint k = 0; k < PART; k++) {
-            const float v = outputs[n * GROUP + part * PART + k];
-            sum = fma(v, v, sum);
-        }
-        const uint at = group * (GROUP / PART) + part;
-        if (at < all && !idle(n)) {
-            parts[n * all + at] = sum;
-        }
-    }
-}
-#endif
-
-#ifdef HEAD
-// The best of the workgroup's logits for each row of X. `outputs` holds them as sampling sees them, with NaN for
-// those that fail the row.
-void finish(const uint group) {
-    const uint count = min(GROUP, height - min(group * GROUP, height));
-    for (uint n = gl_SubgroupID; n < NT; n += NSG) {
-        float best = MINUS_INFINITY;
-        uint index = 0xffffffffu;
-        bool failed = false;
-        for (uint i = gl_SubgroupInvocationID; i < count; i += SG) {
-            const float value = outputs[n * GROUP + i];
-            failed = failed || not_a_logit(value);
-            if (value > best) {
-                best = value;
-                index = i;
-            }
-        }
-        const float most = subgroupMax(best);
-        index = subgroupMin(best == most ? index : 0xffffffffu);
-        const bool any_failed = subgroupMax(failed ? 1u : 0u) != 0;
-        if (subgroupElect() && count > 0 && !idle(n)) {
-            const uint id = index == 0xffffffffu ? 0 : first_row + group * GROUP + index;
-            pairs[n * groups + first_group + group] =
-                uvec2(floatBitsToUint(most), any_failed ? 0xffffffffu : id);
-        }
-    }
-}
-#endif
-
 void main() {
     const uint lane = gl_SubgroupInvocationID;
     const uint group = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
@@ -464,28 +287,10 @@ void main() {
             const uint n = v / R;
             const uint row = first + v % R;
             if (lane % SHARE == 0) {
-                float value = sums[g * WIDTH];
-#ifdef NORM
-                value *= row_scale[n];
-#endif
-#if defined(RESIDUAL) || defined(HEAD)
-                const uint at = n * GROUP + row - group * GROUP;
-#endif
 #ifdef RESIDUAL
-                value += before[g];
-                outputs[at] = row < height ? value : 0.0;
-                if (row < height && !targets[g].skip) {
-                    h[n * height + row] = value;
-                }
-#elif defined(HEAD)
-                if (row < height && !targets[g].skip) {
-                    logits[rows[n].logits * vocab + first_row + row] = value;
-                    outputs[at] = not_a_logit(value) ? value : adjusted(n, first_row + row, value);
-                }
+                deliver(targets[g], n, row, group, sums[g * WIDTH], before[g]);
 #else
-                if (row < height && !targets[g].skip) {
-                    emit(targets[g], n, row, value);
-                }
+                deliver(targets[g], n, row, group, sums[g * WIDTH], 0.0);
 #endif
             }
         }

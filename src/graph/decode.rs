@@ -80,6 +80,7 @@ impl<'a> Builder<'a> {
             control: self.rows.control.clone(),
             matrix: weights.data.clone(),
             x: io.x,
+            exponent: weights.exponent,
             norm: io.norm,
             output: io.output,
         };
@@ -314,6 +315,7 @@ impl<'a> Builder<'a> {
                 control: rows.control.clone(),
                 matrix,
                 x: rows.h.clone(),
+                exponent: output.exponent,
                 norm: Some(self.norm(&parts.weights.output_norm)),
                 output: Output::Head(Head {
                     logits: parts.sampling.logits.clone(),

@@ -201,11 +201,11 @@ impl Class {
     ) -> Result<Self, Error> {
         let mut products = HashMap::new();
         for product in weights.layers.iter().flat_map(|layer| layer_products(layer, steered)) {
-            add(&mut products, device, batch, product)?;
+            add(&mut products, device, (batch, mode), product)?;
         }
         let output = &weights.output;
         let head = (Form::Head, output.storage(), output.rows, output.cols);
-        add(&mut products, device, batch, head)?;
+        add(&mut products, device, (batch, mode), head)?;
         let mut experts = HashMap::new();
         for layer in &weights.layers {
             let key = formats(&layer.moe);
@@ -271,13 +271,13 @@ fn layer_products(layer: &Layer, steered: bool) -> Vec<Product> {
 fn add(
     products: &mut HashMap<Product, MatVec>,
     device: &Arc<Device>,
-    batch: u32,
+    (batch, mode): (u32, Mode),
     product: Product,
 ) -> Result<(), Error> {
     if let Entry::Vacant(place) = products.entry(product) {
         let (form, storage, rows, k) = product;
         let shape = mv_q8::Shape { storage, rows, k, batch };
-        place.insert(MatVec::new(device, form, shape)?);
+        place.insert(MatVec::new(device, form, shape, mode)?);
     }
     Ok(())
 }

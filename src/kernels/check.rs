@@ -80,6 +80,10 @@ fn open() -> Result<Gpu, Error> {
 impl Gpu {
     pub(crate) const POISON: u32 = POISON;
 
+    pub(crate) fn queue(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+
     pub(crate) fn device(&self) -> &Arc<Device> {
         self.queue.device()
     }

@@ -42,6 +42,7 @@ pub mod flash;
 pub mod gemm;
 pub mod kv;
 pub mod largest;
+pub mod layout;
 pub mod moe_combine;
 pub mod moe_gemm;
 pub mod moe_plan;

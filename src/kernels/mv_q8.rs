@@ -6,49 +6,63 @@
 //! exists in parts already (the kernel that wrote it made them):
 //! `x[k] = h[k] * w[k] / sqrt(sum_p squares[p] / K + eps)`.
 //!
-//! What becomes of the outputs is the [`Form`]. Activations stay f32 and sums are f32: the kernel is bound by the
-//! bytes of the weights, and has instructions to spare (vulkan.md 3.1). The bits of a row of the batch depend
-//! on nothing but the row: not on the size of the batch, nor on how the work is cut. Idle rows write nothing.
+//! What becomes of the outputs is the [`Form`]. There are two programs. One is in f32 and suits every device: it is bound
+//! by the bytes of the weights, and one vector leaves it instructions to spare (vulkan.md 3.1); eight do not. The other
+//! ([`Mode::Fast`], `Q8_0`) multiplies f16 with cooperative matrices eight vectors wide, which one vector and eight cost
+//! the same. In both, the bits of a row of the batch depend on nothing but the row: not on the size of the batch, nor on
+//! how the work is cut. Idle rows write nothing.
 
 mod choice;
+mod matrix;
 
+use super::gemm::power_of_two;
+use super::mode::Mode;
 use super::registry::Interface;
 use crate::vulkan::{Binding, Cost, Device, Error, Graph, Node, Pipeline, Slice};
 use bytemuck::{Pod, Zeroable};
-use choice::{Constants, select};
+use choice::Cut;
 use std::ops::Range;
 use std::sync::Arc;
 
 pub(super) use choice::describe;
 
-/// Defines the interfaces of a form, for `Q8_0` and for f32 weights.
+/// Defines the interfaces of a form: for `Q8_0`, for f32 weights, and for `Q8_0` with matrices.
 macro_rules! form {
-    ($q8:literal, $f32:literal, $($binding:expr),*) => {
+    ($q8:literal, $f32:literal, $matrix:literal, $($binding:expr),*) => {
         [
-            interface($q8, &[
+            interface($q8, choice::Constants::NAMES, &[
                 Binding::read(0), Binding::read(1), Binding::read(2), Binding::read(3), $($binding),*
             ]),
-            interface($f32, &[Binding::read(0), Binding::read(1), Binding::read(3), $($binding),*]),
+            interface($f32, choice::Constants::NAMES, &[
+                Binding::read(0), Binding::read(1), Binding::read(3), $($binding),*
+            ]),
+            interface($matrix, matrix::Constants::NAMES, &[
+                Binding::read(0), Binding::read(1), Binding::read(2), Binding::read(3), $($binding),*
+            ]),
         ]
     };
 }
 
-const fn interface(variant: &'static str, bindings: &'static [Binding]) -> Interface {
-    Interface { variant, bindings, push_bytes: size_of::<Push>(), constants: Constants::NAMES }
+const fn interface(
+    variant: &'static str,
+    constants: &'static [&'static str],
+    bindings: &'static [Binding],
+) -> Interface {
+    Interface { variant, bindings, push_bytes: size_of::<Push>(), constants }
 }
 
 const SQUARES: Binding = Binding::read(5);
 const WEIGHT: Binding = Binding::read(6);
 
 /// [`Form::Plain`].
-pub const PLAIN: [Interface; 2] = form!("mv_q8", "mv_f32", Binding::write(4));
+pub const PLAIN: [Interface; 3] = form!("mv_q8", "mv_f32", "mv_matrix", Binding::write(4));
 /// [`Form::Norm`].
-pub const NORM: [Interface; 2] =
-    form!("mv_q8_norm", "mv_f32_norm", SQUARES, WEIGHT, Binding::write(4));
+pub const NORM: [Interface; 3] =
+    form!("mv_q8_norm", "mv_f32_norm", "mv_matrix_norm", SQUARES, WEIGHT, Binding::write(4));
 /// [`Form::Recurrent`].
-pub const RECURRENT: [Interface; 2] = form!(
+pub const RECURRENT: [Interface; 3] = form!(
     "mv_q8_recurrent",
-    "mv_f32_recurrent",
+    "mv_f32_recurrent", "mv_matrix_recurrent",
     SQUARES,
     WEIGHT,
     Binding::write(4),
@@ -59,12 +73,12 @@ pub const RECURRENT: [Interface; 2] = form!(
     Binding::read(11)
 );
 /// [`Form::Mixer`].
-pub const MIXER: [Interface; 2] =
-    form!("mv_q8_mixer", "mv_f32_mixer", SQUARES, WEIGHT, Binding::write(4), Binding::write(7));
+pub const MIXER: [Interface; 3] =
+    form!("mv_q8_mixer", "mv_f32_mixer", "mv_matrix_mixer", SQUARES, WEIGHT, Binding::write(4), Binding::write(7));
 /// [`Form::Gates`].
-pub const GATES: [Interface; 2] = form!(
+pub const GATES: [Interface; 3] = form!(
     "mv_q8_gates",
-    "mv_f32_gates",
+    "mv_f32_gates", "mv_matrix_gates",
     SQUARES,
     WEIGHT,
     Binding::write(8),
@@ -73,12 +87,12 @@ pub const GATES: [Interface; 2] = form!(
     Binding::read(11)
 );
 /// [`Form::Residual`].
-pub const RESIDUAL: [Interface; 2] =
-    form!("mv_q8_residual", "mv_f32_residual", Binding::update(4), Binding::write(7));
+pub const RESIDUAL: [Interface; 3] =
+    form!("mv_q8_residual", "mv_f32_residual", "mv_matrix_residual", Binding::update(4), Binding::write(7));
 /// [`Form::Head`].
-pub const HEAD: [Interface; 2] = form!(
+pub const HEAD: [Interface; 3] = form!(
     "mv_q8_head",
-    "mv_f32_head",
+    "mv_f32_head", "mv_matrix_head",
     SQUARES,
     WEIGHT,
     Binding::write(4),
@@ -102,9 +116,11 @@ struct Push {
     first_group: u32,
     groups: u32,
     vocab: u32,
+    scale: f32,
+    unscale: f32,
 }
 
-const _: () = assert!(size_of::<Push>() == 40);
+const _: () = assert!(size_of::<Push>() == 48);
 
 /// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,10 +163,15 @@ impl Form {
         Self::Head,
     ];
 
-    fn interface(self, storage: Storage) -> &'static Interface {
-        const TABLE: [&[Interface; 2]; 7] =
+    fn interface(self, storage: Storage, cut: &Cut) -> &'static Interface {
+        const TABLE: [&[Interface; 3]; 7] =
             [&PLAIN, &NORM, &RECURRENT, &MIXER, &GATES, &RESIDUAL, &HEAD];
-        &TABLE[self as usize][storage as usize]
+        let program = match (cut, storage) {
+            (Cut::Lanes(_), Storage::Q8) => 0,
+            (Cut::Lanes(_), Storage::F32) => 1,
+            (Cut::Matrix(_), _) => 2,
+        };
+        &TABLE[self as usize][program]
     }
 }
 
@@ -322,6 +343,8 @@ pub struct Operands {
     pub matrix: Matrix,
     /// Input `[batch][k]`.
     pub x: Slice,
+    /// Exponent of a power of two that brings the largest weight between 1/2 and 1 ([`super::gemm::exponent`]).
+    pub exponent: i32,
     /// The norm in front of it, in the forms that have one.
     pub norm: Option<Norm>,
     /// Output.
@@ -331,7 +354,7 @@ pub struct Operands {
 /// The kernel for one shape and form.
 pub struct MatVec {
     pipeline: Arc<Pipeline>,
-    constants: Constants,
+    cut: Cut,
     form: Form,
     shape: Shape,
     grid_width: u32,
@@ -342,27 +365,20 @@ impl MatVec {
     ///
     /// # Errors
     /// [`Error::Pipeline`] when the shape is not possible or the device refuses.
-    pub fn new(device: &Arc<Device>, form: Form, shape: Shape) -> Result<Self, Error> {
-        let name = form.interface(shape.storage).variant;
-        let fail = |why: String| Error::Pipeline { name, why };
-        let constants = select(form, shape, device.caps()).map_err(fail)?;
-        Self::with(device, form, shape, constants)
+    pub fn new(device: &Arc<Device>, form: Form, shape: Shape, mode: Mode) -> Result<Self, Error> {
+        let fail = |why: String| Error::Pipeline { name: "mat-vec", why };
+        let cut = choice::choose(form, shape, mode, device.caps()).map_err(fail)?;
+        Self::with(device, form, shape, cut)
     }
 
-    fn with(
-        device: &Arc<Device>,
-        form: Form,
-        shape: Shape,
-        constants: Constants,
-    ) -> Result<Self, Error> {
-        let interface = form.interface(shape.storage);
-        let name = interface.variant;
-        let missing = || Error::Pipeline { name, why: "not in this build".to_owned() };
-        let program = interface.program().ok_or_else(missing)?;
-        let values = [constants];
-        let pipeline = Pipeline::new(device, program, bytemuck::cast_slice(&values), constants.sg)?;
+    fn with(device: &Arc<Device>, form: Form, shape: Shape, cut: Cut) -> Result<Self, Error> {
+        let interface = form.interface(shape.storage, &cut);
+        let pipeline = match cut {
+            Cut::Lanes(constants) => interface.pipeline(device, &[constants], constants.sg),
+            Cut::Matrix(constants) => interface.pipeline(device, &[constants], constants.sg),
+        }?;
         let grid_width = device.caps().limits.grid[0];
-        Ok(Self { pipeline, constants, form, shape, grid_width })
+        Ok(Self { pipeline, cut, form, shape, grid_width })
     }
 
     /// Partial sums of squares that [`Form::Residual`] makes for each row of the batch. They cover eight values
@@ -373,7 +389,7 @@ impl MatVec {
 
     /// Workgroups of all slabs: pairs of [`Form::Head`] for each row of the batch.
     pub fn groups(&self) -> u32 {
-        self.shape.rows.div_ceil(self.constants.group_rows())
+        self.shape.rows.div_ceil(self.cut.group_rows())
     }
 
     /// Adds the product to the last level of `graph`.
@@ -388,7 +404,10 @@ impl MatVec {
         let height = u32::try_from(height).expect("rows are counted in 32 bits");
         let slab = matches!(io.output, Output::Head(_));
         assert!(height == self.shape.rows || slab, "{label}: {height} rows");
-        let mut push = Push { height, ..Push::default() };
+        // Codes have seven bits and a sign, and f16 ends at 2^16.
+        let exponent = io.exponent + 14;
+        let (scale, unscale) = (power_of_two(exponent), power_of_two(-exponent));
+        let mut push = Push { height, scale, unscale, ..Push::default() };
         let mut slices = vec![io.control];
         match (io.matrix, self.shape.storage) {
             (Matrix::Q8(planes), Storage::Q8) => slices.extend([planes.codes, planes.scales]),
@@ -403,7 +422,7 @@ impl MatVec {
             slices.extend([norm.squares, norm.weight]);
         }
         self.outputs(label, io.output, &mut push, &mut slices);
-        let groups = height.div_ceil(self.constants.group_rows());
+        let groups = height.div_ceil(self.cut.group_rows());
         graph.node(Node {
             label: label.to_owned(),
             pipeline: Arc::clone(&self.pipeline),
@@ -449,7 +468,7 @@ impl MatVec {
                 let held = words(&head.logits);
                 assert!(held >= batch * rows && held.is_multiple_of(rows), "{label}: logits");
                 assert_eq!(words(&head.pairs), 2 * batch * self.groups(), "{label}: pairs");
-                let group_rows = self.constants.group_rows();
+                let group_rows = self.cut.group_rows();
                 assert!(head.first_row.is_multiple_of(group_rows), "{label}: slab");
                 push.first_row = head.first_row;
                 push.first_group = head.first_row / group_rows;

@@ -68,6 +68,8 @@ pub enum Ability {
     Matrix,
     /// The same of 8x8x8, where there are none of 16x16x16: Mesa's CPU driver, for tests.
     Matrix8,
+    /// Besides those of 16x16x16 there are some of 16x8x16: eight columns.
+    MatrixThin,
     /// The driver offers NVIDIA's second generation of cooperative matrices.
     Matrix2,
     /// Host memory can be imported.
@@ -85,7 +87,7 @@ pub enum Ability {
 }
 
 /// Every ability with the name that switches it off.
-const ABILITIES: [(Ability, &str); 14] = [
+const ABILITIES: [(Ability, &str); 15] = [
     (Ability::Float16, "float16"),
     (Ability::Denorm16, "denorm16"),
     (Ability::IntDot, "int-dot"),
@@ -93,6 +95,7 @@ const ABILITIES: [(Ability, &str); 14] = [
     (Ability::MemoryModel, "memory-model"),
     (Ability::Matrix, "matrix"),
     (Ability::Matrix8, "matrix8"),
+    (Ability::MatrixThin, "matrix-thin"),
     (Ability::Matrix2, "matrix2"),
     (Ability::HostImport, "host-import"),
     (Ability::MemoryBudget, "memory-budget"),
@@ -159,13 +162,13 @@ impl Caps {
         for ability in off {
             self.present &= !ability.bit();
         }
-        // The second generation extends the first, and both hold 16-bit floats.
+        // The thin ones and the second generation extend the first, and all hold 16-bit floats.
         if !self.has(Ability::Float16) {
             let halves = [Ability::Denorm16, Ability::Matrix, Ability::Matrix8];
             self.present &= !halves.iter().fold(0, |bits, a| bits | a.bit());
         }
         if !self.has(Ability::Matrix) {
-            self.present &= !Ability::Matrix2.bit();
+            self.present &= !(Ability::Matrix2.bit() | Ability::MatrixThin.bit());
         }
         if !self.has(Ability::HostImport) {
             self.host_import_align = None;

@@ -159,7 +159,8 @@ impl Found {
         }
         let sized = p13.required_subgroup_size_stages.contains(vk::ShaderStageFlags::COMPUTE);
         let feature = |ability| f.present.contains(&ability);
-        let matrices = if feature(Ability::Matrix) { matrix_edges(instance, raw) } else { vec![] };
+        let matrices = if feature(Ability::Matrix) { matrix_shapes(instance, raw) } else { vec![] };
+        let (square, small) = (matrices.contains(&[16; 3]), matrices.contains(&[8; 3]));
         let present = [
             (Ability::Float16, feature(Ability::Float16)),
             (Ability::Denorm16, p12.shader_denorm_preserve_float16 == vk::TRUE),
@@ -170,9 +171,10 @@ impl Found {
             ),
             (Ability::SubgroupSize, feature(Ability::SubgroupSize) && sized),
             (Ability::MemoryModel, feature(Ability::MemoryModel)),
-            (Ability::Matrix, matrices.contains(&16)),
-            (Ability::Matrix8, matrices.contains(&8) && !matrices.contains(&16)),
-            (Ability::Matrix2, ext.has(MATRIX2) && matrices.contains(&16)),
+            (Ability::Matrix, square),
+            (Ability::Matrix8, small && !square),
+            (Ability::MatrixThin, square && matrices.contains(&[16, 8, 16])),
+            (Ability::Matrix2, ext.has(MATRIX2) && square),
             (Ability::HostImport, caps.host_import_align.is_some()),
             (Ability::MemoryBudget, ext.has(ash::ext::memory_budget::NAME)),
             (Ability::MemoryPriority, ext.has(ash::ext::memory_priority::NAME)),
@@ -345,21 +347,19 @@ fn compute_units(vk: &ash::Instance, raw: vk::PhysicalDevice, ext: &Extensions) 
 }
 
 /// The edges of the cubes of f16 that the driver multiplies into f32 at subgroup scope.
-fn matrix_edges(instance: &Instance, raw: vk::PhysicalDevice) -> Vec<u32> {
+fn matrix_shapes(instance: &Instance, raw: vk::PhysicalDevice) -> Vec<[u32; 3]> {
     let functions = ash::khr::cooperative_matrix::Instance::new(instance.entry(), instance.raw());
     // SAFETY: Called only where the device has the feature, so the function is there.
     let shapes = unsafe { functions.get_physical_device_cooperative_matrix_properties(raw) };
     let shapes = shapes.unwrap_or_default();
     let usable = shapes.iter().filter(|s| {
-        s.m_size == s.n_size
-            && s.n_size == s.k_size
-            && s.a_type == vk::ComponentTypeKHR::FLOAT16
+        s.a_type == vk::ComponentTypeKHR::FLOAT16
             && s.b_type == vk::ComponentTypeKHR::FLOAT16
             && s.c_type == vk::ComponentTypeKHR::FLOAT32
             && s.result_type == vk::ComponentTypeKHR::FLOAT32
             && s.scope == vk::ScopeKHR::SUBGROUP
     });
-    usable.map(|s| s.m_size).collect()
+    usable.map(|s| [s.m_size, s.n_size, s.k_size]).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,35 @@
 //! How a mat-vec is cut for a device.
 
-use super::{Form, PART_ROWS, Shape, Storage};
+use super::{Form, PART_ROWS, Shape, Storage, matrix};
+use crate::kernels::mode::Mode;
 use crate::vulkan::Caps;
 use bytemuck::{Pod, Zeroable};
+
+/// Which program, with its constants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Sums in lanes, f32.
+    Lanes(Constants),
+    /// Cooperative matrices.
+    Matrix(matrix::Constants),
+}
+
+impl Cut {
+    /// Rows of a workgroup.
+    pub(super) fn group_rows(&self) -> u32 {
+        match self {
+            Self::Lanes(constants) => constants.group_rows(),
+            Self::Matrix(constants) => constants.group_rows(),
+        }
+    }
+}
+
+/// The program for a matrix on a device. The same one for every batch.
+pub(super) fn choose(form: Form, shape: Shape, mode: Mode, caps: &Caps) -> Result<Cut, String> {
+    let lanes = select(form, shape, caps)?;
+    let matrix = if mode == Mode::Fast { matrix::select(shape, caps) } else { None };
+    Ok(matrix.map_or(Cut::Lanes(lanes), Cut::Matrix))
+}
 
 /// Specialization constants, in the order of their ids.
 #[repr(C)]
@@ -109,12 +136,18 @@ pub(in crate::kernels) fn describe(
     shape: Shape,
     caps: &Caps,
 ) -> Result<String, String> {
-    let Constants { workgroup, sg, r, t, u, x_in_regs, .. } = select(form, shape, caps)?;
-    let place = if x_in_regs == 1 { "registers" } else { "shared memory" };
-    Ok(format!(
-        "workgroups of {workgroup}, subgroups of {sg}, {r} rows and {u} chunks at a time, {t} times, input \
-         in {place}"
-    ))
+    match choose(form, shape, Mode::Fast, caps)? {
+        Cut::Lanes(Constants { workgroup, sg, r, t, u, x_in_regs, .. }) => {
+            let place = if x_in_regs == 1 { "registers" } else { "shared memory" };
+            Ok(format!(
+                "workgroups of {workgroup}, subgroups of {sg}, {r} rows and {u} chunks at a time, {t} times, input \
+                 in {place}"
+            ))
+        }
+        Cut::Matrix(matrix::Constants { workgroup, t, .. }) => Ok(format!(
+            "matrices of f16, workgroups of {workgroup}, 16 rows at a time, {t} times"
+        )),
+    }
 }
 
 /// A grid of at least `groups` workgroups, the y dimension used only where x is not enough.

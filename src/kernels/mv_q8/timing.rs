@@ -6,6 +6,7 @@
 //! time is that of a graph of many dispatches with barriers between them, as in a decode step, divided by their
 //! number. It needs a device without validation and bounds checks, hence not the one of the other tests.
 
+use super::choice::{Constants, select};
 use super::*;
 use crate::kernels::control::Row;
 use crate::vulkan::{
@@ -45,8 +46,8 @@ impl Bench {
     }
 
     /// Microseconds of a dispatch.
-    fn time(&mut self, form: Form, shape: Shape, constants: Constants) -> f64 {
-        let kernel = MatVec::with(self.queue.device(), form, shape, constants).unwrap();
+    fn time(&mut self, form: Form, shape: Shape, cut: Cut) -> f64 {
+        let kernel = MatVec::with(self.queue.device(), form, shape, cut).unwrap();
         let (rows, k, batch) = (u64::from(shape.rows), u64::from(shape.k), u64::from(shape.batch));
         let copies = (COLD_BYTES / (rows * k)).clamp(1, 48);
         let codes = self.filled(copies * rows * k);
@@ -85,6 +86,7 @@ impl Bench {
                 control: control.clone(),
                 matrix: Matrix::Q8(Planes { codes, scales }),
                 x: x.clone(),
+                exponent: 0,
                 norm: normed.then(|| norm.clone()),
                 output: output.clone(),
             };
@@ -121,13 +123,29 @@ impl Bench {
         }
     }
 
+    /// Prints the times with matrices, where the device has them.
+    fn matrices(&mut self, name: &str, form: Form, shape: Shape, bytes: f64) -> bool {
+        let Some(chosen) = matrix::select(shape, self.queue.device().caps()) else { return false };
+        for t in [1, 2, 3, 4, 6, 8] {
+            let us = self.time(form, shape, Cut::Matrix(matrix::Constants { t, ..chosen }));
+            let mark = if t == chosen.t { "<- chosen" } else { "" };
+            println!(
+                "{name} x{}: {us:7.2} us {:5.0} GB/s  matrices nsg {} T {t} {mark}",
+                shape.batch,
+                bytes / us / 1e3,
+                chosen.nsg
+            );
+        }
+        true
+    }
+
     /// Prints the time of the chosen cut and of others.
     fn compare(&mut self, name: &str, form: Form, shape: Shape) {
         let caps = self.queue.device().caps().clone();
         let chosen = select(form, shape, &caps).unwrap();
         let bytes = f64::from(shape.rows) * f64::from(shape.k) * 34.0 / 32.0;
         let report = |bench: &mut Self, mark: &str, c: Constants| {
-            let us = bench.time(form, shape, c);
+            let us = bench.time(form, shape, Cut::Lanes(c));
             let Constants { nsg, r, t, u, block, stage_x, x_in_regs, .. } = c;
             println!(
                 "{name} x{}: {us:7.2} us {:5.0} GB/s  nsg {nsg} R {r} T {t} U {u} block {block} stage {stage_x} \
@@ -136,8 +154,9 @@ impl Bench {
                 bytes / us / 1e3,
             );
         };
-        report(self, "<- chosen", chosen);
-        if caps.compute_units.is_none() {
+        report(self, "<- chosen in lanes", chosen);
+        let has_matrices = self.matrices(name, form, shape, bytes);
+        if caps.compute_units.is_none() || has_matrices {
             return;
         }
         let steps = (shape.k / 16).div_ceil(chosen.sg);
