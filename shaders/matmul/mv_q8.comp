@@ -335,7 +335,9 @@ void emit(const Target to, const uint n, const uint row, const float value) {
 #endif
 #ifdef GATES
     if (at < heads) {
-        decay[n * heads + at] = exp(a[at] * softplus(value + dt[at]));
+        // Not one operation with the product that `value` is, in one form for few rows and in another for many.
+        precise const float t = value + dt[at];
+        decay[n * heads + at] = exp(a[at] * softplus(t));
     } else {
         beta[n * heads + at - heads] = sigmoid(value);
     }
