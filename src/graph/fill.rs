@@ -35,7 +35,7 @@ pub(super) type Progress<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 /// Fills weights of the device.
 pub(super) enum Fill<'a> {
     /// From a model file.
-    File(FromFile<'a>),
+    File(Box<FromFile<'a>>),
     /// With random numbers.
     Random(Patterns<'a>),
     /// Not at all: only sizes matter.

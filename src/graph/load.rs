@@ -103,7 +103,7 @@ fn fill(
                 total,
                 in_place,
             };
-            let mut fill = Fill::File(file);
+            let mut fill = Fill::File(Box::new(file));
             let weights = DeviceWeights::load(&model.shape, &model.weights, arena, &mut fill)?;
             let Fill::File(file) = fill else { unreachable!("made above") };
             Ok((weights, how, file.in_place))
