@@ -1,6 +1,7 @@
 // Expert weights as they are in the file, 64 at a time: `Unit` holds the raw bits of one unit, `unit_load` fetches it,
 // `unit_bytes` gives a quarter of it as 16 signed bytes and `unit_scale` what turns them into weights: weight = x * byte
-// + y. One format for each compilation, by macro; HAS_OFFSET where y is not zero.
+// + y. One format for each compilation, by macro; HAS_OFFSET where y is not zero. Scales are exact, a half times a small
+// integer, and `precise` keeps them apart from what they are multiplied with.
 //
 // The includer defines `weights(matrix, at)`, word `at` of a matrix: `uint`, or `uvec4` where the block is a multiple of
 // 16 bytes (WORD, expert_word.glsl). `matrix` is a constant. For IQ2_XXS also `iq2_levels(index)`, the grid.
@@ -132,7 +133,8 @@ uvec4 unit_bytes(const Unit u, const uint quarter) {
 vec2 unit_scale(const Unit u, const uint quarter) {
     const uvec2 s = k_scale_min(u.head.yzw, u.part * 2 + quarter / 2);
     const vec2 d = unpackHalf2x16(u.head.x);
-    return vec2(d.x * float(s.x), -d.y * float(s.y));
+    precise const vec2 scale = vec2(d.x * float(s.x), -d.y * float(s.y));
+    return scale;
 }
 
 #elif defined(FORMAT_Q2_K)
@@ -176,7 +178,8 @@ vec2 unit_scale(const Unit u, const uint quarter) {
     const uint low = u.scales[quarter / 2] & 0x0f0f0f0fu;
     const uint high = (u.scales[quarter / 2] >> 4) & 0x0f0f0f0fu;
     const uint at = quarter % 2 * 16;
-    return vec2(u.d.x * float((low >> at) & 0xffu), -u.d.y * float((high >> at) & 0xffu));
+    precise const vec2 scale = vec2(u.d.x * float((low >> at) & 0xffu), -u.d.y * float((high >> at) & 0xffu));
+    return scale;
 }
 
 #elif defined(FORMAT_Q6_K)
@@ -234,8 +237,9 @@ uvec4 unit_bytes(const Unit u, const uint quarter) {
 
 vec2 unit_scale(const Unit u, const uint quarter) {
     const int s = bitfieldExtract(int(u.scales[quarter / 2]), int(quarter % 2 * 16), 8);
-    const float scale = u.d * float(s);
-    return vec2(scale, -32.0 * scale);
+    precise const float scale = u.d * float(s);
+    precise const vec2 both = vec2(scale, -32.0 * scale);
+    return both;
 }
 
 #endif

@@ -22,5 +22,6 @@ uint iq2_signed(const uint levels, const uint signs) {
 
 // The factor of a group of 32 weights.
 float iq2_scale(const float d, const uint word) {
-    return d * (0.125 * float((word >> 28) * 2 + 1));
+    precise const float scale = d * (0.125 * float((word >> 28) * 2 + 1));
+    return scale;
 }

@@ -124,7 +124,9 @@ void emit(const Target to, const uint n, const uint row, const float value) {
 #endif
 #ifdef GATES
     if (at < heads) {
-        decay[n * heads + at] = exp(a[at] * softplus(value + dt[at]));
+        // Not one operation with the product that `value` is, in one form for few rows and in another for many.
+        precise const float t = value + dt[at];
+        decay[n * heads + at] = exp(a[at] * softplus(t));
     } else {
         beta[n * heads + at - heads] = sigmoid(value);
     }
@@ -187,7 +189,7 @@ void finish(const uint group) {
 
 // An output whose sum is complete: row `row` of W, row `n` of X. `before` is what the residual held.
 void deliver(const Target to, const uint n, const uint row, const uint group, const float sum, const float before) {
-    float value = sum;
+    precise float value = sum;
 #ifdef NORM
     value *= row_scale[n];
 #endif

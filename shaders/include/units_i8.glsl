@@ -9,11 +9,13 @@ uvec4 quantize16(const vec4 v[4], out float d) {
         most = max(most, abs(v[i]));
     }
     const float largest = max(max(most.x, most.y), max(most.z, most.w));
-    const float inverse = largest > 0.0 ? 127.0 / largest : 0.0;
-    d = largest / 127.0;
+    precise const float inverse = largest > 0.0 ? 127.0 / largest : 0.0;
+    precise const float step = largest / 127.0;
+    d = step;
     uvec4 codes;
     [[unroll]] for (uint i = 0; i < 4; i++) {
-        const ivec4 q = ivec4(roundEven(v[i] * inverse)) & 0xff;
+        precise const vec4 steps = v[i] * inverse;
+        const ivec4 q = ivec4(roundEven(steps)) & 0xff;
         codes[i] = uint(q.x | (q.y << 8) | (q.z << 16) | (q.w << 24));
     }
     return codes;

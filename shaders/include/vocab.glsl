@@ -34,7 +34,9 @@ float adjusted(const uint row, const uint id, const float logit) {
         const uint first = rows[row].bias;
         const uint at = bias_at(first, count, id);
         if (at < count && biases[first + at].x == id) {
-            return logit + uintBitsToFloat(biases[first + at].y);
+            // The same bits from a logit that was stored and from one that has just become a product.
+            precise const float sum = logit + uintBitsToFloat(biases[first + at].y);
+            return sum;
         }
     }
     return logit;

@@ -241,7 +241,8 @@ void main() {
         }
 #else
         v = h[at] + v;
-        const float sum = tree_sum(v * v, ROWS);
+        precise const float square = v * v;
+        const float sum = tree_sum(square, ROWS);
         if (mine) {
             h[at] = v;
         }

@@ -215,7 +215,7 @@ void main() {
             [[unroll]] for (uint r = 0; r < R; r++) {
                 const float g = tree_sum(sums[r][0][n], LANES);
                 const float u = tree_sum(sums[r][1][n], LANES);
-                const float value = silu(g) * u * route[slot_of(n)];
+                precise const float value = silu(g) * u * route[slot_of(n)];
                 if (lane == r % LANES) {
 #ifdef ACT_I8
                     tile[n][local + r] = value;

@@ -157,7 +157,7 @@ float group_dot(const uvec4 w[4], const uint n, const uint g) {
         even = fma(unpackFloat2x16(w[q].z), unpackFloat2x16(a.z), even);
         odd = fma(unpackFloat2x16(w[q].w), unpackFloat2x16(a.w), odd);
     }
-    const f16vec2 both = even + odd;
+    precise const f16vec2 both = even + odd;
     precise float sum = float(both.x) + float(both.y);
     return sum;
 }
@@ -230,7 +230,8 @@ void pairs(const uint slot, const uint first, const bool live) {
                 const float u = tree_sum(sums[r][1][n], LANES);
                 if (lane == r % LANES && live) {
                     const uint place = unit_place_of_value(first + r, FFN / 64, ORDER);
-                    mid[slot_of(n) * FFN + place] = silu(g) * u * route[slot_of(n)];
+                    precise const float value = silu(g) * u * route[slot_of(n)];
+                    mid[slot_of(n) * FFN + place] = value;
                 }
             }
         }

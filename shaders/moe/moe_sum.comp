@@ -42,7 +42,8 @@ void main() {
     }
 #else
     v = h[row * HIDDEN + i] + v;
-    const float sum = tree_sum(v * v, ROWS);
+    precise const float square = v * v;
+    const float sum = tree_sum(square, ROWS);
     if (mine) {
         h[row * HIDDEN + i] = v;
         if (i % ROWS == 0) {

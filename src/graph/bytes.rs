@@ -70,14 +70,6 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Runs `work`, whose parallel parts are then those of the threads that read.
-    pub(super) fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        match self {
-            Self::Read { pool, .. } => pool.install(work),
-            Self::Here(_) => work(),
-        }
-    }
-
     /// Gives a range of the file to `work`.
     pub(super) fn with<T>(
         &self,
@@ -99,11 +91,36 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Fills `out` from `offset` on, by many threads at once.
-    pub(super) fn fill(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
+    /// Fills each of `parts` from its offset on, by many threads at once, while this one does `beside`.
+    pub(super) fn fill(
+        &self,
+        parts: Vec<(u64, &mut [u8])>,
+        beside: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
         let task = self.task_bytes();
-        let one = |(i, out): (usize, &mut [u8])| self.fill_part(offset + (i * task) as u64, out);
-        self.install(|| out.par_chunks_mut(task).enumerate().try_for_each(one))
+        let tasks = parts.into_par_iter().flat_map(|(offset, out)| {
+            let each = out.par_chunks_mut(task).enumerate();
+            each.map(move |(i, out)| (offset + (i * task) as u64, out))
+        });
+        self.run(|| tasks.try_for_each(|(offset, out)| self.fill_part(offset, out)), beside)
+    }
+
+    /// Has the threads that read do `work`, whose parallel parts are then theirs, while this one does `beside`.
+    pub(super) fn run(
+        &self,
+        work: impl FnOnce() -> Result<(), Error> + Send,
+        beside: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
+        let Self::Read { pool, .. } = self else {
+            beside();
+            return work();
+        };
+        let mut done = Ok(());
+        pool.in_place_scope(|scope| {
+            scope.spawn(|_| done = work());
+            beside();
+        });
+        done
     }
 
     fn fill_part(&self, offset: u64, out: &mut [u8]) -> Result<(), Error> {

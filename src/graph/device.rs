@@ -1,7 +1,7 @@
 //! The device that the model runs on, before anything is on it.
 
 use super::Error;
-use crate::kernels;
+use crate::kernels::{self, layout};
 use crate::util::fs::write_atomic;
 use crate::vulkan::{
     self, Ability, Caps, Device, DeviceInfo, Drill, Instance, Kind, Queue, Rank, Request,
@@ -65,7 +65,7 @@ impl Gpu {
             pipeline_cache: cache.as_deref().map_or_else(Vec::new, read_cache),
             drill: setup.drill,
         };
-        let (device, queue) = Device::open(physical, &options)?;
+        let (device, queue) = open_known(physical, options)?;
         Ok(Self { device, queue, cache })
     }
 
@@ -130,6 +130,20 @@ impl Gpu {
             let _ = write_atomic(path, &blob);
         }
     }
+}
+
+/// Opens a device, without the matrices if it lays them out in a way that no kernel knows.
+fn open_known(
+    physical: &vulkan::PhysicalDevice,
+    mut options: vulkan::Options,
+) -> Result<(Arc<Device>, Queue), Error> {
+    let (device, mut queue) = Device::open(physical, &options)?;
+    if !device.caps().has(Ability::MatrixThin) || layout::is_known(&mut queue)? {
+        return Ok((device, queue));
+    }
+    drop((device, queue));
+    options.off.push(Ability::MatrixThin);
+    Ok(Device::open(physical, &options)?)
 }
 
 fn read_cache(path: &std::path::Path) -> Vec<u8> {

@@ -35,7 +35,7 @@ pub(super) type Progress<'a> = dyn FnMut(u64, u64) -> bool + 'a;
 /// Fills weights of the device.
 pub(super) enum Fill<'a> {
     /// From a model file.
-    File(FromFile<'a>),
+    File(Box<FromFile<'a>>),
     /// With random numbers.
     Random(Patterns<'a>),
     /// Not at all: only sizes matter.
@@ -154,7 +154,7 @@ impl FromFile<'_> {
 
     /// Bytes as they are; the rest of the last word is zero.
     fn copy(&mut self, from: &[u8], to: &Slice) -> Result<(), Error> {
-        self.pieces(from.len(), to, |range, out| {
+        self.pieces(from.len(), to, |range, out, _| {
             out.copy_from_slice(&from[range]);
             Ok(())
         })
@@ -164,7 +164,9 @@ impl FromFile<'_> {
     fn blocks(&mut self, experts: &Experts, to: &Slice) -> Result<(), Error> {
         let all = experts.expert_bytes * experts.count;
         let bytes = Arc::clone(&self.bytes);
-        self.pieces(all, to, |range, out| bytes.fill(experts.offset + range.start as u64, out))
+        self.pieces(all, to, |range, out, beside| {
+            bytes.fill(vec![(experts.offset + range.start as u64, out)], beside)
+        })
     }
 
     /// Has `len` bytes written piece by piece; the rest of the last word is zero.
@@ -172,7 +174,7 @@ impl FromFile<'_> {
         &mut self,
         len: usize,
         to: &Slice,
-        write: impl Fn(Range<usize>, &mut [u8]) -> Result<(), Error>,
+        write: impl Fn(Range<usize>, &mut [u8], &mut dyn FnMut()) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let piece = self.stage.piece_bytes() / 4 * 4;
         for start in (0..len).step_by(piece) {
@@ -180,10 +182,10 @@ impl FromFile<'_> {
             let whole = range.len().next_multiple_of(4) as u64;
             let to = to.buffer.slice(to.offset + start as u64, whole);
             let mut written = Ok(());
-            self.stage.put(self.queue, &[to], |out| {
+            self.stage.prepare(self.queue, &[to], |out, beside| {
                 let (head, tail) = out.split_at_mut(range.len());
                 tail.fill(0);
-                written = write(range.clone(), head);
+                written = write(range.clone(), head, beside);
             })?;
             written?;
             self.count(range.len())?;
@@ -205,9 +207,10 @@ impl FromFile<'_> {
             let first = ((first + from) * row_blocks) as u64;
             let (bytes, split) = (&self.bytes, &self.split);
             let mut read = Ok(());
-            let fill = |out: &mut [u8]| {
-                let mut each = parts.iter().zip(out.chunks_mut(part_bytes));
-                read = each.try_for_each(|(part, out)| bytes.fill(part.offset + skipped, out));
+            let fill = |out: &mut [u8], beside: &mut dyn FnMut()| {
+                let each = parts.iter().zip(out.chunks_mut(part_bytes));
+                read = bytes
+                    .fill(each.map(|(part, out)| (part.offset + skipped, out)).collect(), beside);
             };
             self.stage.dispatch(self.queue, count * row_bytes, fill, |graph, raw| {
                 split.record(graph, "split", sizes, &SplitIo { raw, planes, first });
@@ -237,9 +240,9 @@ impl FromFile<'_> {
                 })
             };
             let mut read = Ok(());
-            self.stage.put(self.queue, &[to], |out| {
+            self.stage.prepare(self.queue, &[to], |out, beside| {
                 let tasks = out.par_chunks_mut(task * row_bytes).enumerate();
-                read = bytes.install(|| tasks.try_for_each(one));
+                read = bytes.run(|| tasks.try_for_each(one), beside);
             })?;
             read?;
             self.count(count * matrix.row_bytes)?;

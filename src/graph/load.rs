@@ -11,6 +11,7 @@ use crate::model::Model;
 use crate::util::meminfo;
 use crate::vulkan::{Ability, Arena, Kind, Residence, Stage};
 use std::sync::Arc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
 /// How weights get to the device.
@@ -40,9 +41,14 @@ pub struct Loaded {
     pub time: Duration,
 }
 
-/// Upload buffers of a load, and their size.
-pub(super) const STAGES: usize = 6;
-pub(super) const STAGE_BYTES: usize = 32 << 20;
+/// Upload buffers of a load, and their size. Many, because small tensors take one each; no larger than it takes to keep
+/// many threads busy, because pinning their pages takes an H200's driver a third of a millisecond for each MiB.
+const STAGES: usize = 8;
+pub(super) const STAGE_BYTES: usize = 16 << 20;
+
+/// The same of plain copying.
+const PLAIN_STAGES: usize = 6;
+const PLAIN_STAGE_BYTES: usize = 32 << 20;
 
 /// Bytes that [`copy_rate`] copies at most.
 const MEASURED_BYTES: u64 = 4 << 30;
@@ -60,7 +66,22 @@ pub(super) fn load(
 ) -> Result<(DeviceWeights, Loaded), Error> {
     let begin = Instant::now();
     let total = source.bytes();
-    let (weights, how, in_place) = match source {
+    let is_card = !gpu.is_unified();
+    let mut fill = || fill(gpu, source, arena, (way, stage_bytes), progress);
+    let (weights, how, in_place) = if is_card { ahead(arena, fill)? } else { fill()? };
+    Ok((weights, Loaded { how, bytes: total, in_place, time: begin.elapsed() }))
+}
+
+/// The weights, where they came from, and how many bytes stayed there.
+fn fill(
+    gpu: &mut Gpu,
+    source: Source<'_>,
+    arena: &Arena,
+    (way, stage_bytes): (Way, usize),
+    progress: &mut Progress<'_>,
+) -> Result<(DeviceWeights, &'static str, u64), Error> {
+    let total = source.bytes();
+    match source {
         Source::File(model) => {
             let file = &model.file;
             let import = if imports(way, gpu) { Import::new(&gpu.device, file)? } else { None };
@@ -82,18 +103,36 @@ pub(super) fn load(
                 total,
                 in_place,
             };
-            let mut fill = Fill::File(file);
+            let mut fill = Fill::File(Box::new(file));
             let weights = DeviceWeights::load(&model.shape, &model.weights, arena, &mut fill)?;
             let Fill::File(file) = fill else { unreachable!("made above") };
-            (weights, how, file.in_place)
+            Ok((weights, how, file.in_place))
         }
         Source::Random(shape, weights) => {
             let patterns = Arena::new(&gpu.device, "patterns", Residence::Device, 32 << 20);
             let mut fill = Fill::Random(Patterns::new(&mut gpu.queue, &patterns));
-            (DeviceWeights::load(shape, weights, arena, &mut fill)?, "as random numbers", 0)
+            Ok((DeviceWeights::load(shape, weights, arena, &mut fill)?, "as random numbers", 0))
         }
-    };
-    Ok((weights, Loaded { how, bytes: total, in_place, time: begin.elapsed() }))
+    }
+}
+
+/// Does `work`, which takes buffers from an arena, while another thread allocates the arena's blocks ahead of that: an
+/// H200's driver takes 21 ms for 1 GiB, as long as copying takes. For cards: where memory is one, none should be taken
+/// before it is needed.
+fn ahead<T>(arena: &Arena, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    // The first block comes with a buffer.
+    drop(arena.buffer("first", 4)?);
+    std::thread::scope(|scope| {
+        let (stop, stopped) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let goes_on = || stopped.try_recv() == Err(TryRecvError::Empty);
+            // What goes wrong here goes wrong again, and is told, where the memory is needed.
+            while goes_on() && arena.grow_ahead().unwrap_or(false) {}
+        });
+        let done = work();
+        drop(stop);
+        done
+    })
 }
 
 /// Whether to try to leave weights in the mapped file. Beside a card's own memory they would be read across the bus
@@ -129,18 +168,20 @@ pub(super) fn copy_rate(gpu: &mut Gpu, model: &Model) -> Result<Option<f64>, Err
     if matches!(bytes, Bytes::Here(_)) {
         return Ok(None);
     }
-    let arena = Arena::new(&gpu.device, "copies", Residence::Device, STAGE_BYTES as u64);
-    let target = arena.buffer("copies", STAGE_BYTES as u64)?;
-    let mut stage = Stage::new(&gpu.device, STAGES, STAGE_BYTES)?;
+    let arena = Arena::new(&gpu.device, "copies", Residence::Device, PLAIN_STAGE_BYTES as u64);
+    let target = arena.buffer("copies", PLAIN_STAGE_BYTES as u64)?;
+    let mut stage = Stage::new(&gpu.device, PLAIN_STAGES, PLAIN_STAGE_BYTES)?;
     let all = file.size().min(MEASURED_BYTES) / 4 * 4;
     let mut time = Duration::ZERO;
     // The first time brings the file into the cache.
     for _ in 0..2 {
         let begin = Instant::now();
-        for at in (0..all).step_by(STAGE_BYTES) {
-            let len = (STAGE_BYTES as u64).min(all - at);
+        for at in (0..all).step_by(PLAIN_STAGE_BYTES) {
+            let len = (PLAIN_STAGE_BYTES as u64).min(all - at);
             let mut read = Ok(());
-            stage.put(&mut gpu.queue, &[target.slice(0, len)], |out| read = bytes.fill(at, out))?;
+            stage.prepare(&mut gpu.queue, &[target.slice(0, len)], |out, beside| {
+                read = bytes.fill(vec![(at, out)], beside);
+            })?;
             read?;
         }
         stage.finish(&mut gpu.queue)?;

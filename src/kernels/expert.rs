@@ -160,6 +160,8 @@ pub(super) fn workgroup(sg: u32, caps: &Caps) -> u32 {
 #[cfg(test)]
 pub(super) mod bench;
 #[cfg(test)]
+mod precise;
+#[cfg(test)]
 pub(super) mod samples;
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 //! device does without the kernel.
 
 use super::registry::Interface;
-use crate::vulkan::{
-    Arena, Binding, Cost, Error, Graph, Node, Patience, Queue, Residence,
-};
+use crate::vulkan::{Arena, Binding, Cost, Error, Graph, Node, Patience, Queue, Residence};
 
 /// What `small/matrix_layout.comp` declares.
 pub const LAYOUT: Interface = Interface {

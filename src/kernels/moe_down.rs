@@ -146,6 +146,13 @@ pub(super) struct Constants {
     nt: u32,
 }
 
+impl Constants {
+    /// Rows beside each other in a subgroup, of experts or of the shared one, whichever has more: `rows` is a multiple.
+    fn beside(&self) -> u32 {
+        self.sg / self.lanes.min(self.shared_lanes)
+    }
+}
+
 /// Whether there is a kernel of packed pairs, and it is asked for.
 fn is_packed(layout: Layout) -> bool {
     layout.values == Values::F16 && layout.down == TensorType::Q2_K
@@ -170,11 +177,10 @@ pub(super) fn select(
     let each = if pairs && rows.is_none() { 4 } else { 2 };
     let subgroups = (sizes.used + 1).min(caps.workgroup_limit(sg) / sg);
     let (lanes, shared_lanes) = (lanes(sizes.expert_ffn, sg), lanes(sizes.shared_ffn, sg));
-    let beside = sg / lanes.min(shared_lanes);
-    Ok(Constants {
+    let mut constants = Constants {
         workgroup: subgroups * sg,
         sg,
-        rows: (each * beside).min(sg),
+        rows: 0,
         lanes,
         shared_lanes,
         hidden: sizes.hidden,
@@ -184,7 +190,9 @@ pub(super) fn select(
         used: sizes.used,
         grouped: u32::from(rows.is_some()),
         nt: rows.unwrap_or(1),
-    })
+    };
+    constants.rows = (each * constants.beside()).min(sg);
+    Ok(constants)
 }
 
 /// The choice in words.

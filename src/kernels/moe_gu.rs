@@ -134,6 +134,8 @@ fn select(
     }
     sizes.check()?;
     fits(format, sizes.hidden)?;
+    // The unit order of `mid` has a place for each value only in rows of whole blocks.
+    fits(layout.down, sizes.expert_ffn)?;
     let sg = caps.subgroup_size(64);
     Ok(Constants {
         workgroup: workgroup(sg, caps),

@@ -62,7 +62,8 @@ pub const NORM: [Interface; 3] =
 /// [`Form::Recurrent`].
 pub const RECURRENT: [Interface; 3] = form!(
     "mv_q8_recurrent",
-    "mv_f32_recurrent", "mv_matrix_recurrent",
+    "mv_f32_recurrent",
+    "mv_matrix_recurrent",
     SQUARES,
     WEIGHT,
     Binding::write(4),
@@ -73,12 +74,20 @@ pub const RECURRENT: [Interface; 3] = form!(
     Binding::read(11)
 );
 /// [`Form::Mixer`].
-pub const MIXER: [Interface; 3] =
-    form!("mv_q8_mixer", "mv_f32_mixer", "mv_matrix_mixer", SQUARES, WEIGHT, Binding::write(4), Binding::write(7));
+pub const MIXER: [Interface; 3] = form!(
+    "mv_q8_mixer",
+    "mv_f32_mixer",
+    "mv_matrix_mixer",
+    SQUARES,
+    WEIGHT,
+    Binding::write(4),
+    Binding::write(7)
+);
 /// [`Form::Gates`].
 pub const GATES: [Interface; 3] = form!(
     "mv_q8_gates",
-    "mv_f32_gates", "mv_matrix_gates",
+    "mv_f32_gates",
+    "mv_matrix_gates",
     SQUARES,
     WEIGHT,
     Binding::write(8),
@@ -87,12 +96,18 @@ pub const GATES: [Interface; 3] = form!(
     Binding::read(11)
 );
 /// [`Form::Residual`].
-pub const RESIDUAL: [Interface; 3] =
-    form!("mv_q8_residual", "mv_f32_residual", "mv_matrix_residual", Binding::update(4), Binding::write(7));
+pub const RESIDUAL: [Interface; 3] = form!(
+    "mv_q8_residual",
+    "mv_f32_residual",
+    "mv_matrix_residual",
+    Binding::update(4),
+    Binding::write(7)
+);
 /// [`Form::Head`].
 pub const HEAD: [Interface; 3] = form!(
     "mv_q8_head",
-    "mv_f32_head", "mv_matrix_head",
+    "mv_f32_head",
+    "mv_matrix_head",
     SQUARES,
     WEIGHT,
     Binding::write(4),

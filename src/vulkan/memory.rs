@@ -9,7 +9,7 @@ use crate::util::units::Bytes;
 use ash::vk::{self, MemoryPropertyFlags as P};
 use memmap2::Mmap;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Who reads and writes the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,23 @@ pub struct Arena {
     block_bytes: u64,
     /// What will be asked for in all, where that is known.
     expected_bytes: Option<u64>,
-    blocks: Mutex<Vec<Arc<Block>>>,
+    blocks: Mutex<Blocks>,
+    /// Tells that growing ended.
+    grown: Condvar,
+}
+
+/// What an arena has from the driver.
+#[derive(Default)]
+struct Blocks {
+    all: Vec<Arc<Block>>,
+    /// Whether a thread allocates one more, which the others wait for.
+    is_growing: bool,
+}
+
+impl Blocks {
+    fn bytes(&self) -> u64 {
+        self.all.iter().map(|b| b.bytes).sum()
+    }
 }
 
 impl Arena {
@@ -60,6 +76,7 @@ impl Arena {
             block_bytes,
             expected_bytes: None,
             blocks: Mutex::default(),
+            grown: Condvar::new(),
         }
     }
 
@@ -93,45 +110,96 @@ impl Arena {
 
     /// Bytes allocated from the driver.
     pub fn reserved(&self) -> Bytes {
-        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        Bytes(blocks.iter().map(|b| b.bytes).sum())
+        Bytes(self.blocks().bytes())
     }
 
     /// Bytes handed out.
     pub fn used(&self) -> Bytes {
-        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        Bytes(blocks.iter().map(|b| b.bytes - b.free().free_bytes()).sum())
+        Bytes(self.blocks().all.iter().map(|b| b.bytes - b.free().free_bytes()).sum())
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, Blocks> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Room for an object with these requirements.
     pub(super) fn place(&self, needs: &vk::MemoryRequirements) -> Result<Place, Error> {
-        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-        for block in blocks.iter() {
-            if needs.memory_type_bits & (1 << block.kind) == 0 {
-                continue;
+        let mut blocks = self.blocks();
+        loop {
+            if let Some(place) = find(&blocks, needs) {
+                return Ok(place);
             }
-            let start = block.free().take(needs.size, needs.alignment);
-            if let Some(start) = start {
-                return Ok(Place { block: Arc::clone(block), start, bytes: needs.size });
+            if !blocks.is_growing {
+                break;
             }
+            blocks = self.grown.wait(blocks).unwrap_or_else(PoisonError::into_inner);
         }
-        let types = self.device.memory_types();
-        let kind = choose_type(types, needs.memory_type_bits, self.residence);
-        let reserved = blocks.iter().map(|b| b.bytes).sum();
-        let bytes = self.next_block(reserved).max(needs.size);
-        let fail =
-            |code: String| Error::Memory { what: self.name.to_owned(), bytes: Bytes(bytes), code };
-        let kind = kind.ok_or_else(|| fail("no memory type fits".to_owned()))?;
-        self.device.drill().allocate(self.name, bytes)?;
-        let block = Block::allocate(&self.device, kind, bytes).map_err(|code| {
-            self.device.drill().free(bytes);
-            fail(code.to_string())
-        })?;
-        let start = block.free().take(needs.size, needs.alignment).expect("a new block has room");
-        let block = Arc::new(block);
-        blocks.push(Arc::clone(&block));
-        Ok(Place { block, start, bytes: needs.size })
+        let bytes = self.next_block(blocks.bytes()).max(needs.size);
+        let kind = choose_type(self.device.memory_types(), needs.memory_type_bits, self.residence);
+        let kind = kind.ok_or_else(|| self.fail(bytes, "no memory type fits".to_owned()))?;
+        let take = |block: &Arc<Block>| {
+            let start = block.free().take(needs.size, needs.alignment);
+            let start = start.expect("a new block has room");
+            Place { block: Arc::clone(block), start, bytes: needs.size }
+        };
+        self.grow(blocks, (kind, bytes), take)
     }
+
+    /// Allocates the next block before it is needed, by another thread than those that ask for buffers. `false` when less
+    /// than a whole block is still expected, or when there is none yet, which tells what kind of memory is needed.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] when the driver has no more.
+    pub fn grow_ahead(&self) -> Result<bool, Error> {
+        let waited = self.grown.wait_while(self.blocks(), |blocks| blocks.is_growing);
+        let blocks = waited.unwrap_or_else(PoisonError::into_inner);
+        let Some(kind) = blocks.all.first().map(|block| block.kind) else { return Ok(false) };
+        let to_come = self.expected_bytes.unwrap_or(0).saturating_sub(blocks.bytes());
+        if to_come < self.block_bytes {
+            return Ok(false);
+        }
+        self.grow(blocks, (kind, self.block_bytes), |_| true)
+    }
+
+    /// Allocates a block, while others may take from those that there are; `first` may take from it before they do.
+    fn grow<T>(
+        &self,
+        mut blocks: MutexGuard<'_, Blocks>,
+        (kind, bytes): (u32, u64),
+        first: impl FnOnce(&Arc<Block>) -> T,
+    ) -> Result<T, Error> {
+        blocks.is_growing = true;
+        drop(blocks);
+        let block = self.allocate(kind, bytes);
+        let mut blocks = self.blocks();
+        blocks.is_growing = false;
+        self.grown.notify_all();
+        let block = Arc::new(block?);
+        let taken = first(&block);
+        blocks.all.push(block);
+        Ok(taken)
+    }
+
+    fn allocate(&self, kind: u32, bytes: u64) -> Result<Block, Error> {
+        self.device.drill().allocate(self.name, bytes)?;
+        Block::allocate(&self.device, kind, bytes).map_err(|code| {
+            self.device.drill().free(bytes);
+            self.fail(bytes, code.to_string())
+        })
+    }
+
+    fn fail(&self, bytes: u64, code: String) -> Error {
+        Error::Memory { what: self.name.to_owned(), bytes: Bytes(bytes), code }
+    }
+}
+
+/// Room in one of these blocks.
+fn find(blocks: &Blocks, needs: &vk::MemoryRequirements) -> Option<Place> {
+    let fits = |block: &&Arc<Block>| needs.memory_type_bits & (1 << block.kind) != 0;
+    blocks.all.iter().filter(fits).find_map(|block| {
+        let start = block.free().take(needs.size, needs.alignment)?;
+        Some(Place { block: Arc::clone(block), start, bytes: needs.size })
+    })
 }
 
 /// The best memory type among those allowed: (must have, better with, better without).

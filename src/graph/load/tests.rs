@@ -79,3 +79,27 @@ fn a_plain_copy_has_a_rate() {
     let model = Model::open(&path).unwrap();
     assert!(copy_rate(&mut gpu, &model).unwrap().unwrap() > 1e6);
 }
+
+#[test]
+fn blocks_are_allocated_ahead_and_no_more_of_them() {
+    const BLOCK: u64 = 1 << 20;
+    let Ok(gpu) = Gpu::open(Request::Any, Setup::default()) else {
+        return check::skip("needs a Vulkan device");
+    };
+    let new = || Arena::new(&gpu.device, "test", Residence::Device, BLOCK).expecting(5 * BLOCK);
+    let arena = new();
+    assert!(!arena.grow_ahead().unwrap(), "before the kind of memory is known");
+    // Two to a block, so the last of ten waits for the fifth block.
+    let buffer = || arena.buffer("half", BLOCK / 2);
+    let all = ahead(&arena, || Ok((0..10).map(|_| buffer()).collect::<Result<Vec<_>, _>>()?));
+    assert_eq!(all.unwrap().len(), 10);
+    assert_eq!((arena.reserved().0, arena.used().0), (5 * BLOCK, 0), "given back");
+    let arena = new();
+    let held = arena.buffer("half", BLOCK / 2).unwrap();
+    for _ in 0..4 {
+        assert!(arena.grow_ahead().unwrap());
+    }
+    assert!(!arena.grow_ahead().unwrap(), "all that is expected");
+    assert_eq!((arena.reserved().0, arena.used().0), (5 * BLOCK, held.bytes()));
+    assert!(matches!(ahead(&arena, || Err::<(), _>(Error::Interrupted)), Err(Error::Interrupted)));
+}

@@ -263,14 +263,18 @@ fn real_width() {
 #[test]
 fn constants_do_not_change_bits() {
     let Some(mut gpu) = check::gpu() else { return };
-    let problem = Problem::draw(40, small(), TensorType::Q2_K, 1);
-    let expected = problem.run(&mut gpu, true, |_| {});
-    for (rows, subgroups) in [(4, 1), (8, 9), (8, 4)] {
-        let left = problem.run(&mut gpu, true, |c| {
-            c.rows = rows;
-            c.workgroup = subgroups * c.sg;
-        });
-        assert!(left == expected, "{rows} rows, {subgroups} subgroups");
+    for format in [TensorType::Q2_K, TensorType::Q4_K] {
+        let problem = Problem::draw(40, small(), format, 1);
+        let expected = problem.run(&mut gpu, true, |_| {});
+        // Rows after each other of as many as lie beside each other in a subgroup; fewer than those there cannot be.
+        for (times, subgroups) in [(1, 3), (2, 1), (4, 9), (4, 4)] {
+            let left = problem.run(&mut gpu, true, |c| {
+                c.rows = times * c.beside();
+                c.workgroup = subgroups * c.sg;
+            });
+            let name = format.name();
+            assert!(left == expected, "{name}, {times} times, {subgroups} subgroups");
+        }
     }
 }
 
@@ -294,7 +298,8 @@ fn a_row_of_a_batch_has_the_bits_of_a_row_alone() {
                 assert!(squares.iter().all(|&w| w == Gpu::POISON));
             } else {
                 let (alone, sums) = problem.single(row).run(&mut gpu, false, |_| {});
-                assert!(h == alone && squares == sums.unwrap(), "row {row} of {rows}");
+                let same = h == alone && squares == sums.unwrap();
+                assert!(same, "{} row {row} of {rows}", format.name());
             }
         }
     }

@@ -169,7 +169,7 @@ const FORMATS: [TensorType; 6] = [
 ];
 
 fn small() -> Sizes {
-    Sizes { hidden: 256, experts: 5, used: 3, expert_ffn: 64, shared_ffn: 64 }
+    Sizes { hidden: 256, experts: 5, used: 3, expert_ffn: 256, shared_ffn: 64 }
 }
 
 #[test]
@@ -291,7 +291,8 @@ fn a_row_of_a_batch_has_the_bits_of_a_row_alone() {
             if row == 1 {
                 assert!(words.iter().all(|&w| w == Gpu::POISON), "an idle row writes nothing");
             } else {
-                assert!(words == problem.single(row).run(&mut gpu, |_| {}), "row {row} of {rows}");
+                let alone = problem.single(row).run(&mut gpu, |_| {});
+                assert!(words == alone, "{} row {row} of {rows}", format.name());
             }
         }
     }
@@ -313,4 +314,5 @@ fn constants_follow_the_device() {
     assert_eq!((c.grouped, c.nt), (1, 4));
     assert!(select(&sizes, layout, Some(9), &wide).is_err());
     assert!(select(&Sizes { hidden: 192, ..sizes }, layout, None, &wide).is_err());
+    assert!(select(&Sizes { expert_ffn: 64, ..sizes }, layout, None, &wide).is_err());
 }

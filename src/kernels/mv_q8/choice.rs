@@ -144,9 +144,9 @@ pub(in crate::kernels) fn describe(
                  in {place}"
             ))
         }
-        Cut::Matrix(matrix::Constants { workgroup, t, .. }) => Ok(format!(
-            "matrices of f16, workgroups of {workgroup}, 16 rows at a time, {t} times"
-        )),
+        Cut::Matrix(matrix::Constants { workgroup, t, .. }) => {
+            Ok(format!("matrices of f16, workgroups of {workgroup}, 16 rows at a time, {t} times"))
+        }
     }
 }
 
