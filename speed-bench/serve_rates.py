@@ -2,12 +2,13 @@
 """What a server makes of a device: tokens a second of 1, 2, 4 and 8 replies at once, the same reply from `q36 run`, and how
 long a short request waits beside a long prompt.
 
-    speed-bench/serve_rates.py -m MODEL.gguf --vulkan
-    speed-bench/serve_rates.py --sessions 2 --tokens 64 --long 2000 -m models/q36-tiny.gguf --cpu
+    speed-bench/serve_rates.py -- -m MODEL.gguf --vulkan
+    speed-bench/serve_rates.py --sessions 2 --repeat 5 --json rates.json -- -m MODEL.gguf --vulkan
 
 A rate comes from the difference between long and short replies, so that neither the prompt nor what a client does with the
-first piece counts. Replies are greedy and may not end early: with a model that ends them, use one with random weights, or
-another `--prompt`. Each figure is the median of `--repeat` measurements, with the least and the most. Needs no package.
+first piece counts. Replies are greedy and may not end early, as a model with random weights never does; with one that does
+so, try another `--prompt`. Each figure is the median of `--repeat` measurements, with the least and the most. Everything
+behind `--` goes to the server and to `q36 run`. Needs no package.
 """
 
 import argparse
@@ -87,10 +88,10 @@ def run_rate(options):
     return told["timings"]["decode_tps"]
 
 
-def wait_beside(url, part, options):
-    """Seconds until a short request has its first token, sent when this part of a long prompt's time is over; and the
-    seconds and tokens of that prompt."""
-    words = " ".join(str((number * 7919 + round(1000 * part)) % 100_000) for number in range(options.long // 6))
+def wait_beside(url, delay, options):
+    """Seconds until a short request has its first token, sent so many seconds after a long prompt; and the seconds and
+    tokens of that prompt."""
+    words = " ".join(str((number * 7919 + round(1000 * delay)) % 100_000) for number in range(options.long // 6))
     told = {}
 
     def long():
@@ -99,9 +100,9 @@ def wait_beside(url, part, options):
         told["seconds"] = time.monotonic() - began
 
     def short():
-        time.sleep(part * options.expect)
+        time.sleep(delay)
         began = time.monotonic()
-        complete(url, f"{part} {options.prompt}", 1)
+        complete(url, f"{delay} {options.prompt}", 1)
         told["wait"] = time.monotonic() - began
 
     together([long, short])
@@ -131,9 +132,8 @@ def measure(options, result):
             result[f"at_once_{count}"] = rates
         if options.sessions > 1 and options.long:
             first = wait_beside(server.url, 0.0, options)
-            options.expect = first["seconds"]
-            parts = [(index + 0.5) / (3 * options.repeat) for index in range(3 * options.repeat)]
-            told = [wait_beside(server.url, part, options) for part in parts]
+            count = 3 * options.repeat
+            told = [wait_beside(server.url, (index + 0.5) / count * first["seconds"], options) for index in range(count)]
             waits = [one["wait"] for one in told]
             long = statistics.median(one["seconds"] for one in told)
             print(f"first token of a short request {spread(waits, 3)} s beside a prompt of {first['tokens']} tokens ({long:.2f} s)")
@@ -150,11 +150,8 @@ def parse(arguments):
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="measurements of each figure (3)")
     parser.add_argument("--prompt", default="Once upon a time", help="what is continued")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options, flags = parser.parse_known_args(arguments)
-    # The server runs in a folder of its own.
-    options.flags = [str(Path(flag).resolve()) if Path(flag).is_file() else flag for flag in flags]
-    options.expect = 0.0
-    return options
+    parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags of q36 serve and q36 run")
+    return parser.parse_args(arguments)
 
 
 def main():

@@ -56,6 +56,7 @@ const SWITCHES: [Switch; 6] = [
                 "subgroup-size",
                 "memory-model",
                 "matrix",
+                "matrix-thin",
                 "matrix2",
                 "host-import",
                 "memory-budget",

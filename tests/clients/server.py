@@ -72,6 +72,8 @@ class Server:
         self.home = tempfile.TemporaryDirectory(prefix="q36-clients-")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("Q36_", "XDG_"))}
         environment |= {"HOME": self.home.name, "NO_COLOR": "1", **(variables or {})}
+        # It runs in a folder of its own, where names of files from here mean nothing.
+        flags = [str(Path(flag).resolve()) if Path(flag).is_file() else flag for flag in flags]
         command = [Q36, "serve", *model, *([] if "--port" in flags else ["--port", "0"]), *flags]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=self.home.name)
         self.log, self.is_ready = [], threading.Event()

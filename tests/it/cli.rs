@@ -95,7 +95,7 @@ fn wrong_lines_end_with_2_and_one_hint() {
     assert_eq!(
         bad.stderr,
         "q36: invalid value for Q36_DEBUG: no-such\n\
-         hint: known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni|avx512-vbmi, off=float16|denorm16|int-dot|subgroup-size|memory-model|matrix|matrix2|host-import|memory-budget|memory-priority|device-fault|timestamps|statistics, load=in-place|direct|cached, lacks=timelineSemaphore|synchronization2|maintenance4, lose=N, memory=MIB\n"
+         hint: known switches: isa=scalar|neon|avx2|avx-vnni|avx512-vnni|avx512-vbmi, off=float16|denorm16|int-dot|subgroup-size|memory-model|matrix|matrix-thin|matrix2|host-import|memory-budget|memory-priority|device-fault|timestamps|statistics, load=in-place|direct|cached, lacks=timelineSemaphore|synchronization2|maintenance4, lose=N, memory=MIB\n"
     );
 }
 

@@ -27,7 +27,7 @@ impl Cut {
 /// The program for a matrix on a device. The same one for every batch.
 pub(super) fn choose(form: Form, shape: Shape, mode: Mode, caps: &Caps) -> Result<Cut, String> {
     let lanes = select(form, shape, caps)?;
-    let matrix = if mode == Mode::Fast { matrix::select(shape, caps) } else { None };
+    let matrix = if mode == Mode::Fast { matrix::select(form, shape, caps) } else { None };
     Ok(matrix.map_or(Cut::Lanes(lanes), Cut::Matrix))
 }
 

@@ -1,6 +1,6 @@
 //! How a mat-vec is cut for cooperative matrices.
 
-use super::{Shape, Storage};
+use super::{Form, Shape, Storage};
 use crate::vulkan::{Ability, Caps};
 use bytemuck::{Pod, Zeroable};
 
@@ -44,7 +44,7 @@ const PITCH: u32 = 36;
 ///
 /// A workgroup brings the vectors into matrices once, so it takes as many rows as make two workgroups for each compute unit:
 /// what is resident at once.
-pub(super) fn select(shape: Shape, caps: &Caps) -> Option<Constants> {
+pub(super) fn select(form: Form, shape: Shape, caps: &Caps) -> Option<Constants> {
     let Shape { rows, k, batch: nt, storage } = shape;
     let sg = caps.subgroup_size(32);
     let suits = caps.has(Ability::MatrixThin) && sg == 32;
@@ -55,6 +55,8 @@ pub(super) fn select(shape: Shape, caps: &Caps) -> Option<Constants> {
     let tiles = rows.div_ceil(EDGE);
     let wanted = 2 * caps.compute_units.unwrap_or(32);
     let t = tiles.div_ceil(wanted).min(MOST_PASSES);
+    // Slabs of the head may not split a workgroup.
+    let t = if form == Form::Head { t.next_power_of_two() } else { t };
     let constants = Constants { workgroup: sg * nsg, sg, nsg, nt, t, k };
     let fits = nsg <= caps.workgroup_limit(sg) / sg
         && constants.shared_bytes() <= caps.limits.shared_bytes;

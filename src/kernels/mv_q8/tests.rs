@@ -309,7 +309,9 @@ fn every_cut_gives_the_same_bits() {
 fn passes_of_matrices_do_not_change_bits() {
     let Some(mut gpu) = check::gpu() else { return };
     let problem = Problem::draw_for(Mode::Fast, 8, shape(100, 512, 2));
-    let Some(chosen) = matrix::select(problem.shape, gpu.device().caps()) else { return };
+    let Some(chosen) = matrix::select(Form::Norm, problem.shape, gpu.device().caps()) else {
+        return;
+    };
     let first = problem.rows(&mut gpu, Form::Norm, Cut::Matrix(chosen));
     for t in [1, 2, 3, 4] {
         let cut = Cut::Matrix(matrix::Constants { t, ..chosen });
@@ -719,4 +721,40 @@ fn constants_follow_shape_and_device() {
     // The head: more workgroups than one dimension holds.
     assert_eq!(choice::grid(3880, 1000), [970, 4, 1]);
     assert_eq!(choice::grid(1000, 1000), [1000, 1, 1]);
+}
+
+#[test]
+fn constants_of_matrices_follow_shape_and_device() {
+    let mut h200 = lavapipe().with(Ability::Matrix).with(Ability::MatrixThin);
+    (h200.subgroups.min, h200.subgroups.max) = (32, 32);
+    h200.compute_units = Some(132);
+    h200.limits.shared_bytes = 48 << 10;
+    let chosen = |form, shape| {
+        let c = matrix::select(form, shape, &h200)?;
+        Some((c.workgroup, c.nsg, c.t))
+    };
+    // Two workgroups for each unit; one where they are large.
+    assert_eq!(chosen(Form::Recurrent, shape(12_352, 2048, 1)), Some((256, 8, 3)));
+    assert_eq!(chosen(Form::Residual, shape(2048, 4096, 1)), Some((512, 16, 1)));
+    assert_eq!(chosen(Form::Head, shape(248_320, 2048, 1)), Some((256, 8, 8)));
+    // Slabs begin at whole workgroups, whatever the vocabulary.
+    for rows in [4096, 20_000, 50_000, 100_000, 248_320] {
+        let c = matrix::select(Form::Head, shape(rows, 2048, 1), &h200).unwrap();
+        assert!(
+            slabs(Storage::Q8, rows, 2048, 8 << 20)[1..]
+                .iter()
+                .all(|slab| slab.start.is_multiple_of(c.group_rows()))
+        );
+    }
+    // The program may not depend on the batch.
+    for batch in [2, 4, 8] {
+        for (form, rows, k) in [(Form::Norm, 9216, 2048), (Form::Residual, 2048, 4096)] {
+            assert_eq!(chosen(form, shape(rows, k, batch)), chosen(form, shape(rows, k, 1)));
+        }
+    }
+    assert_eq!(chosen(Form::Norm, shape(64, 544, 1)), None, "no whole slices");
+    assert_eq!(chosen(Form::Norm, Shape { storage: Storage::F32, ..shape(64, 512, 1) }), None);
+    assert_eq!(matrix::select(Form::Norm, shape(64, 512, 1), &lavapipe()), None);
+    let exact = choose(Form::Norm, shape(64, 512, 1), Mode::Exact, &h200).unwrap();
+    assert!(matches!(exact, Cut::Lanes(_)));
 }

@@ -125,7 +125,9 @@ impl Bench {
 
     /// Prints the times with matrices, where the device has them.
     fn matrices(&mut self, name: &str, form: Form, shape: Shape, bytes: f64) -> bool {
-        let Some(chosen) = matrix::select(shape, self.queue.device().caps()) else { return false };
+        let Some(chosen) = matrix::select(form, shape, self.queue.device().caps()) else {
+            return false;
+        };
         for t in [1, 2, 3, 4, 6, 8] {
             let us = self.time(form, shape, Cut::Matrix(matrix::Constants { t, ..chosen }));
             let mark = if t == chosen.t { "<- chosen" } else { "" };
