@@ -54,7 +54,9 @@ layout(set = 0, binding = 4, std430) writeonly restrict buffer Out { float y[]; 
 #endif
 
 #ifdef NORM
-shared float row_scale[NT];
+// Rounded up to 16 bytes: Mesa places shared arrays in the order of their use with no more alignment than a float's, and
+// reads vectors behind them in pieces where they do not begin at 16.
+shared float row_scale[(NT + 3) / 4 * 4];
 #endif
 #if defined(RESIDUAL) || defined(HEAD)
 // The workgroup's outputs.
