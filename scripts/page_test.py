@@ -8,10 +8,12 @@ chromium), a built q36, and nothing else:
 """
 
 import argparse
+import http.server
 import re
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
@@ -279,6 +281,48 @@ def names_are_there(page):
     assert nameless == [], nameless
 
 
+ASKS_ANOTHER_ORIGIN = """async ([url, key]) => {
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'x-stainless-lang': 'js' };
+    const messages = [{ role: 'user', content: 'What is the capital of France?' }];
+    const body = JSON.stringify({ messages, stream: true, thinking: false, temperature: 0 });
+    try {
+        const answer = await fetch(url + '/v1/chat/completions', { method: 'POST', headers, body });
+        return [answer.status, await answer.text()];
+    } catch (error) {
+        return [0, String(error)];
+    }
+}"""
+
+
+def lets_other_origins_in(browser, options):
+    """A page from elsewhere gets an answer, and can read errors, with --cors only; q36 itself never hears of it without."""
+
+    class Page(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>elsewhere</title>")
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as elsewhere:
+        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{elsewhere.server_port}")
+        with Server(options.q36, "--cors", "--api-key", KEY) as server:
+            status, text = page.evaluate(ASKS_ANOTHER_ORIGIN, [server.url, KEY])
+            assert status == 200 and "Paris" in text and text.endswith("data: [DONE]\n\n"), (status, text)
+            status, text = page.evaluate(ASKS_ANOTHER_ORIGIN, [server.url, "wrong"])
+            assert status == 401 and "api key" in text.lower(), (status, text)
+        with Server(options.q36, "--api-key", KEY) as server:
+            status, text = page.evaluate(ASKS_ANOTHER_ORIGIN, [server.url, KEY])
+            assert status == 0 and "Failed to fetch" in text, (status, text)
+        page.close()
+        elsewhere.shutdown()
+
+
 def run(options):
     pictures = options.pictures and Path(options.pictures)
     with sync_playwright() as playwright:
@@ -322,6 +366,8 @@ def run(options):
                 page.screenshot(path=str(pictures / f"{scheme}-error.png"))
             context.close()
             print(f"{scheme}: ok")
+        lets_other_origins_in(browser, options)
+        print("other origins: ok")
         browser.close()
 
 

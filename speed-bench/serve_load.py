@@ -2,16 +2,19 @@
 """Many clients at one `q36 serve`: how fast it is, how long they wait, and whether anybody gets what is not his.
 
     speed-bench/serve_load.py --sessions 4 --seconds 600
-    speed-bench/serve_load.py --sessions 8 --seconds 600 --tie 0.5 --json load.json -- -m MODEL.gguf -c 16384
+    speed-bench/serve_load.py --sessions 8 --seconds 600 --json load.json -- -m MODEL.gguf -c 16384
 
-A quiet server with one session first answers a fixed set of conversations, greedily, one after the other. Then as many
-clients as wanted have the same conversations for so long, all at once and streaming, with a server of few sessions, so
-that sessions change hands all the time. Each answer must be the quiet one: another text is a state that was mixed up.
-On a GPU a prompt that was evaluated at once and one that grew by replies differ in the last bits; `--tie` is the
-difference of log-probabilities up to which another token is as good. A conversation goes on from the quiet answers, so
-one difference makes no others.
+As many clients as wanted have a fixed set of conversations for so long, greedily, all at once and streaming, with a
+server of few sessions, so that sessions change hands all the time. Then a quiet server with one session has each
+conversation that came of it again, alone, and every answer must be the quiet one, to the letter: another text is a
+state that was mixed up.
 
-Everything behind `--` goes to both servers; without it that is the demo model on the processor. Needs no package. The
+On a GPU a prompt that was evaluated at once and one that grew by replies differ in the last bits, and a model with
+random weights makes other texts of that. So an answer may also be one that the quiet server gives where it begins with
+the conversation at another turn and goes on from there; that is all that may differ, whatever else runs. States in
+files begin elsewhere: on a GPU leave `--kv-disk-dir` out.
+
+Everything behind `--` goes to both servers, but for `--kv-disk-dir`, which the quiet one has not; without it that is the demo model on the processor. Needs no package. The
 exit status is 1 where an answer was wrong, a request failed, or somebody was passed over for too long.
 """
 
@@ -23,7 +26,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
@@ -34,7 +36,6 @@ from server import CONFIG, DEMO, QUESTION, Server, memory_mib, schema  # noqa: E
 # Longest that a request may take from end to end, in seconds.
 LIMIT = 900
 OFF = {"thinking": False, "chat_template_kwargs": {"preserve_thinking": True}}
-LOGPROBS = {"/v1/chat/completions": {"logprobs": True, "top_logprobs": 8}, "/v1/completions": {"logprobs": 5}}
 CAPITALS = ["France", "Italy", "Spain", "Japan", "Germany", "Norway", "Greece", "Poland"]
 WORDS = "the fox met bear at a river king went to old town by sea in year and saw red house under tree".split()
 
@@ -138,11 +139,10 @@ class Answer:
     output_tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    logprobs: list = field(default_factory=list)
 
     def said(self):
         """All that must be the same; ids of calls are random."""
-        return self.thought, self.text, [(call["name"], call["arguments"]) for call in self.calls], self.finish
+        return self.thought, self.text, tuple((call["name"], call["arguments"]) for call in self.calls), self.finish
 
     def message(self):
         message = {"role": "assistant", "content": self.text}
@@ -178,17 +178,7 @@ def read_openai(answer, event):
             if "id" in call:
                 answer.calls.append({"id": call["id"], "name": call["function"]["name"], "arguments": ""})
             answer.calls[call["index"]]["arguments"] += call["function"].get("arguments", "")
-        answer.logprobs += token_logprobs(choice.get("logprobs") or {})
     return had
-
-
-def token_logprobs(told):
-    """The tokens of a piece as chat tells them, whichever of the two APIs it came from."""
-    if "tokens" not in told:
-        return told.get("content") or []
-    rows = zip(told["tokens"], told["token_logprobs"], told["top_logprobs"])
-    top = lambda row: [{"token": token, "logprob": value} for token, value in row.items()]  # noqa: E731
-    return [{"token": token, "logprob": value, "top_logprobs": top(row)} for token, value, row in rows]
 
 
 def read_messages(answer, event):
@@ -206,9 +196,9 @@ def read_messages(answer, event):
     return bool(delta.get("thinking") or delta.get("text"))
 
 
-def ask(url, script, messages, more=None):
+def ask(url, script, messages):
     """Sends one request, and reads its stream to the end."""
-    body = {**script.request(messages), **(more or {})}
+    body = script.request(messages)
     if script.path != "/v1/messages":
         body["stream_options"] = {"include_usage": True}
     answer = Answer(sent=time.monotonic())
@@ -232,39 +222,71 @@ def ask(url, script, messages, more=None):
 # --- what is right --------------------------------------------------------------------------------------------------------
 
 
-def quiet_answers(all_scripts, flags, patience, is_exact):
-    """The answer of each turn of each script, from a server that serves nothing else."""
-    server = Server(*flags, model=(), patience=patience)
-    try:
-        known = {}
-        for script in all_scripts:
-            more = None if is_exact else LOGPROBS.get(script.path)
-            messages, answers = [], []
-            for turn in range(script.turns):
-                script.say(turn, messages)
-                answers.append(ask(server.url, script, messages, more))
-                messages.append(answers[-1].message())
-            known[script.name] = answers
-        return known
-    finally:
-        server.stop()
+class Quiet:
+    """A server that serves nobody else; it is started with the first question to it."""
+
+    def __init__(self, flags, patience=600):
+        self.flags, self.patience, self.server = without_disk(flags), patience, None
+        # For each beginning of a conversation: the answers that may follow, by what they say, and the turns at which it
+        # was not begun yet.
+        self.found, self.starts = {}, {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.server:
+            self.server.stop()
+
+    def same(self, script, before, answer):
+        """Its own answer that is like this one behind those before it, if it can give one."""
+        key = (script.name, *(one.said() for one in before))
+        found = self.found.setdefault(key, {})
+        starts = self.starts.setdefault(key, list(range(len(before) + 1)))
+        while answer.said() not in found and starts:
+            own = self.converse(script, before, starts.pop())
+            found.setdefault(own.said(), own)
+        return found.get(answer.said())
+
+    def expected(self, script, before):
+        """What it was found to say there."""
+        return list(self.found[(script.name, *(one.said() for one in before))])
+
+    def converse(self, script, before, start):
+        """Its answer behind those, where it evaluates the conversation anew at turn `start` and goes on from there."""
+        self.server = self.server or Server("--batched-session", "1", *self.flags, model=(), patience=self.patience)
+        # The session is somebody else's until then.
+        ask(self.server.url, Script("spacer", "/v1/completions", 1, None, {"max_tokens": 1}), [{"content": "Somebody else."}])
+        messages, answer = [], None
+        for turn in range(len(before) + 1):
+            script.say(turn, messages)
+            if turn >= start:
+                answer = ask(self.server.url, script, messages)
+            if turn < len(before):
+                messages.append(before[turn].message())
+        return answer
 
 
-def judge(quiet, other, bound):
-    """What a difference is: a `tie` where the quiet server found the other token as good within `bound` at the place
-    where the texts part, `unjudged` in thoughts and calls, whose probabilities are not told, else a `mismatch`."""
-    if bound <= 0:
-        return "mismatch"
-    if not quiet.logprobs or quiet.thought != other.thought or quiet.calls or other.calls:
-        return "unjudged"
-    before = ""
-    for token in quiet.logprobs:
-        if not other.text.startswith(before + token["token"]):
-            rest = other.text[len(before) :]
-            good = [top["token"] for top in token["top_logprobs"] if token["logprob"] - top["logprob"] <= bound]
-            return "tie" if not rest or any(rest.startswith(text) for text in good) else "mismatch"
-        before += token["token"]
-    return "tie"
+def without_disk(flags):
+    """Flags without the folder of saved sessions."""
+    pairs = zip(flags, [None, *flags])
+    return [flag for flag, last in pairs if "--kv-disk-dir" not in (flag, last) and not flag.startswith("--kv-disk-dir=")]
+
+
+def judge(records, all_scripts, quiet):
+    """Marks the records of answers that the quiet server does not give."""
+    by_name = {script.name: script for script in all_scripts}
+    before = {}
+    for record in records:
+        if record.error:
+            continue
+        # Its own answers, whose calls it knows by their ids.
+        history = before.setdefault(record.conversation, [])
+        own = quiet.same(by_name[record.script], history, record.answer)
+        if own is None:
+            expected = quiet.expected(by_name[record.script], history)
+            record.said = f"{record.answer.said()} instead of {' or '.join(map(str, expected))}"
+        history.append(own or record.answer)
 
 
 # --- the load -------------------------------------------------------------------------------------------------------------
@@ -274,9 +296,11 @@ def judge(quiet, other, bound):
 class Record:
     """What is kept of a request."""
 
-    name: str
+    script: str
+    turn: int
+    # Which of all conversations it belongs to.
+    conversation: tuple
     answer: Answer = None
-    kind: str = "same"
     said: str = ""
     error: str = None
 
@@ -284,43 +308,37 @@ class Record:
 class Load:
     """Clients that converse until the time is over."""
 
-    def __init__(self, url, all_scripts, known, options):
-        self.url, self.scripts, self.known, self.options = url, all_scripts, known, options
+    def __init__(self, url, all_scripts, options):
+        self.url, self.scripts, self.options = url, all_scripts, options
         self.records, self.lock = [], threading.Lock()
         self.until = time.monotonic() + options.seconds
 
     def client(self, number):
         """Has every conversation, in an order of its own, again and again."""
-        draw = random.Random(number)
+        draw, count = random.Random(number), 0
         while time.monotonic() < self.until:
             for script in draw.sample(self.scripts, len(self.scripts)):
                 if time.monotonic() < self.until:
-                    self.converse(script)
+                    self.converse(script, (number, count))
+                    count += 1
 
-    def converse(self, script):
+    def converse(self, script, conversation):
         messages = []
         for turn in range(script.turns):
             script.say(turn, messages)
-            record = self.one(script, turn, messages)
+            record = self.one(Record(script.name, turn, conversation), script, messages)
             with self.lock:
                 self.records.append(record)
             if record.error or time.monotonic() >= self.until:
                 return
-            answer = record.answer if record.kind == "same" else self.known[script.name][turn]
-            messages.append(answer.message())
+            messages.append(record.answer.message())
 
-    def one(self, script, turn, messages):
-        record = Record(f"{script.name}/{turn}")
+    def one(self, record, script, messages):
         try:
-            answer = record.answer = ask(self.url, script, messages)
+            record.answer = ask(self.url, script, messages)
         except (OSError, RuntimeError, ValueError, KeyError) as error:
             detail = error.read().decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
             record.error = f"{error} {detail}".strip()
-            return record
-        quiet = self.known[script.name][turn]
-        if answer.said() != quiet.said():
-            record.kind = judge(quiet, answer, self.options.tie)
-            record.said = f"{answer.said()} instead of {quiet.said()}"
         return record
 
     def run(self):
@@ -350,10 +368,9 @@ def share(values, part):
 
 def figures(records, took, options):
     """What is reported."""
-    answers = [record.answer for record in records if record.answer and not record.error]
+    answers = [record.answer for record in records if not record.error]
     first = [answer.first - answer.sent for answer in answers]
     prompts = sum(answer.prompt_tokens for answer in answers)
-    kinds = Counter(record.kind for record in records)
     return {
         "sessions": options.sessions,
         "clients": options.clients,
@@ -367,19 +384,15 @@ def figures(records, took, options):
         "first_token_longest_s": round(max(first, default=0.0), 3),
         "gap_longest_s": round(max((answer.gap for answer in answers), default=0.0), 3),
         "overtaken_most": overtakings(answers),
-        "mismatches": kinds["mismatch"],
-        "ties": kinds["tie"],
-        "unjudged": kinds["unjudged"],
+        "mismatches": sum(bool(record.said) for record in records),
         "errors": sum(record.error is not None for record in records),
     }
 
 
-def measure(options, known=None):
-    """Everything: figures, and lines about what was odd. `known` are quiet answers that are there already."""
+def measure(options, quiet=None):
+    """Everything: figures, and lines about what was odd. `quiet` is a server that may know answers already."""
     all_scripts = scripts()
     flags = options.flags or list(DEMO)
-    if known is None:
-        known = quiet_answers(all_scripts, flags, options.patience, options.tie <= 0)
     server = Server("--batched-session", str(options.sessions), *flags, model=(), patience=options.patience)
     try:
         pid = server.process.pid
@@ -388,15 +401,22 @@ def measure(options, known=None):
         timer = threading.Timer(options.seconds / 2, lambda: halfway.append(memory_mib(pid, "VmRSS")))
         timer.start()
         began = time.monotonic()
-        records = Load(server.url, all_scripts, known, options).run()
-        result = figures(records, time.monotonic() - began, options)
+        records = Load(server.url, all_scripts, options).run()
+        took = time.monotonic() - began
+        result = {}
         result["memory_before_mib"], result["memory_halfway_mib"] = before, (halfway or [None])[0]
         result["memory_after_mib"], result["memory_peak_mib"] = memory_mib(pid, "VmRSS"), memory_mib(pid, "VmHWM")
     finally:
         status = server.stop()
-    result["server_status"] = status
+    # One model at a time: the quiet server comes when the other has gone.
+    if quiet:
+        judge(records, all_scripts, quiet)
+    else:
+        with Quiet(flags, options.patience) as alone:
+            judge(records, all_scripts, alone)
+    result = {**figures(records, took, options), **result, "server_status": status}
     odd = [record for record in records if record.said or record.error]
-    return result, [f"{record.name}: {record.error or record.kind + ': ' + record.said}" for record in odd]
+    return result, [f"{record.script}/{record.turn}: {record.error or record.said}" for record in odd]
 
 
 def verdict(result, options):
@@ -415,7 +435,6 @@ def parse(arguments):
     parser.add_argument("--sessions", type=int, default=4, metavar="N", help="resident sessions of the server (4)")
     parser.add_argument("--clients", type=int, default=32, metavar="N", help="clients at once (32)")
     parser.add_argument("--seconds", type=float, default=60, metavar="S", help="how long new requests are made (60)")
-    parser.add_argument("--tie", type=float, default=0.0, metavar="X", help="log-probability within which tokens are as good (0)")
     parser.add_argument("--patience", type=float, default=600, metavar="S", help="seconds that a server may take to load (600)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("flags", nargs="*", metavar="-- FLAG", help="flags of q36 serve")

@@ -151,25 +151,13 @@ impl Desk {
     }
 
     /// Takes a request. What can be refused without the engine is refused here: wrong state, a prompt that does not fit.
-    /// May take as long as tokenizing the prompt: not for an asynchronous task.
+    /// May take as long as tokenizing the prompt: not for an asynchronous task. `body` is what the request came in; it is
+    /// kept where requests are written down.
     ///
     /// # Errors
     /// [`FailureKind::Loading`], [`FailureKind::Stopping`], [`FailureKind::QueueFull`],
     /// [`FailureKind::ContextLength`], and whatever is wrong with the conversation.
-    pub fn submit(&self, id: String, request: Request) -> Result<Inbox, Failure> {
-        self.submit_with_body(id, request, &[])
-    }
-
-    /// As [`Desk::submit`], with the body that the request came in, which is kept where requests are written down.
-    ///
-    /// # Errors
-    /// As [`Desk::submit`].
-    pub fn submit_with_body(
-        &self,
-        id: String,
-        request: Request,
-        body: &[u8],
-    ) -> Result<Inbox, Failure> {
+    pub fn submit(&self, id: String, request: Request, body: &[u8]) -> Result<Inbox, Failure> {
         let office = self.office()?;
         let most = office.as_ref().map_or(usize::MAX, |office| self.most_waiting(office));
         let place = Place::take(&self.queued, most).ok_or_else(|| {

@@ -13,30 +13,41 @@ SECONDS = 10
 
 class Load(unittest.TestCase):
     def test_thirty_two_clients_get_the_answers_of_a_quiet_server_and_in_turn(self):
-        known = None
-        for sessions in ("2", "4"):
-            options = serve_load.parse(["--sessions", sessions, "--seconds", str(SECONDS)])
-            known = known or serve_load.quiet_answers(serve_load.scripts(), list(serve_load.DEMO), options.patience, True)
-            with self.subTest(sessions=sessions), tempfile.TemporaryDirectory(prefix="q36-load-") as folder:
-                # What gives way is kept on disk, and comes back from there under load.
-                options.flags = [*serve_load.DEMO, *(["--kv-disk-dir", folder, "--kv-cache-min-tokens", "32"] if sessions == "4" else [])]
-                result, odd = serve_load.measure(options, known)
-                self.assertEqual(serve_load.verdict(result, options), [], f"{result}\n" + "\n".join(odd[:5]))
-                self.assertGreaterEqual(result["requests"], options.clients, result)
-                if sessions == "4":
-                    self.assertGreater(result["prompt_share_cached"], 0, result)
+        with serve_load.Quiet(list(serve_load.DEMO)) as quiet:
+            for sessions in ("2", "4"):
+                options = serve_load.parse(["--sessions", sessions, "--seconds", str(SECONDS)])
+                with self.subTest(sessions=sessions), tempfile.TemporaryDirectory(prefix="q36-load-") as folder:
+                    # What gives way is kept on disk, and comes back from there under load.
+                    options.flags = [*serve_load.DEMO, *(["--kv-disk-dir", folder, "--kv-cache-min-tokens", "32"] if sessions == "4" else [])]
+                    result, odd = serve_load.measure(options, quiet)
+                    self.assertEqual(serve_load.verdict(result, options), [], f"{result}\n" + "\n".join(odd[:5]))
+                    self.assertGreaterEqual(result["requests"], options.clients, result)
+                    if sessions == "4":
+                        self.assertGreater(result["prompt_share_cached"], 0, result)
 
-    def test_what_is_another_text_and_what_is_as_good(self):
-        quiet = serve_load.Answer(text="A B", finish="stop")
-        top = [{"token": " B", "logprob": -0.7}, {"token": " C", "logprob": -0.8}, {"token": " D", "logprob": -2.0}]
-        quiet.logprobs = [
-            {"token": "A", "logprob": 0.0, "top_logprobs": [{"token": "A", "logprob": 0.0}]},
-            {"token": " B", "logprob": -0.7, "top_logprobs": top},
-        ]
-        for text, bound, kind in [("A C", 0.2, "tie"), ("A C x", 0.2, "tie"), ("A D", 0.2, "mismatch"), ("A C", 0, "mismatch"), ("B", 0.2, "mismatch")]:
-            self.assertEqual(serve_load.judge(quiet, serve_load.Answer(text=text), bound), kind, text)
-        called = serve_load.Answer(text="A", calls=[{"name": "f", "arguments": "{}"}])
-        self.assertEqual(serve_load.judge(quiet, called, 0.2), "unjudged")
+    def test_an_answer_is_right_where_a_quiet_server_gives_it(self):
+        said = lambda text: serve_load.Answer(text=text, finish="stop")  # noqa: E731
+
+        class Said(serve_load.Quiet):
+            """Says where it began anew."""
+
+            def converse(self, script, before, start):
+                asked.append((script.name, len(before), start))
+                return said(f"{script.name} from {start}")
+
+        script = serve_load.Script("s", "", 3, None)
+        texts = {1: ["s from 0", "s from 1", "s from 2"], 2: ["s from 0", "s from 0"], 3: ["s from 0", "t from 1", "s from 1"]}
+        record = lambda number, turn, text: serve_load.Record("s", turn, number, said(text))  # noqa: E731
+        records = [record(number, turn, text) for number, all_texts in texts.items() for turn, text in enumerate(all_texts)]
+        records.insert(1, serve_load.Record("s", 0, 4, error="gone"))
+        asked = []
+        serve_load.judge(records, [script], Said([]))
+        self.assertEqual([one.said for one in records if one.said], ["('', 't from 1', (), 'stop') instead of ('', 's from 1', (), 'stop') or ('', 's from 0', (), 'stop')"])
+        # Begun anew at the last turn first, and no more often than it takes.
+        self.assertEqual(asked, [("s", 0, 0), ("s", 1, 1), ("s", 2, 2), ("s", 1, 0), ("s", 2, 2), ("s", 2, 1)])
+
+    def test_the_quiet_server_saves_nothing(self):
+        self.assertEqual(serve_load.without_disk(["-m", "x", "--kv-disk-dir", "y", "--kv-fsync", "--kv-disk-dir=z"]), ["-m", "x", "--kv-fsync"])
 
     def test_who_is_passed_over_is_counted(self):
         answer = lambda sent, first: serve_load.Answer(sent=sent, first=first)  # noqa: E731

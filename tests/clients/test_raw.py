@@ -116,10 +116,14 @@ def broken_field(draw):
 KINDS = [broken_head, broken_framing, wrong_place, broken_json, broken_field]
 
 
-class Raw(unittest.TestCase):
+class Bare(unittest.TestCase):
+    """Tests with one server."""
+
+    flags = ()
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--batched-session", "4", "--temp", "0", "--metrics")
+        cls.server = Server("--temp", "0", *cls.flags)
 
     @classmethod
     def tearDownClass(cls):
@@ -173,6 +177,15 @@ class Raw(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"still busy: {now}")
             time.sleep(0.02)
 
+    def endless(self, stream):
+        """A request whose reply lasts long."""
+        body = good("/v1/completions", stream=stream, logit_bias=ENDS)
+        return post("/v1/completions", {**body, "max_tokens": 3500})
+
+
+class Raw(Bare):
+    flags = ("--batched-session", "4", "--metrics")
+
     def test_a_thousand_broken_requests_get_the_right_status(self):
         seed = random.randrange(1 << 32)
 
@@ -201,11 +214,6 @@ class Raw(unittest.TestCase):
             with self.connect() as stream:
                 stream.sendall(post("/v1/messages", good("/v1/messages"))[:-5])
         self.until_idle()
-
-    def endless(self, stream):
-        """A request whose reply lasts long."""
-        body = good("/v1/completions", stream=stream, logit_bias=ENDS)
-        return post("/v1/completions", {**body, "max_tokens": 3500})
 
     def test_clients_that_vanish_are_not_served_on(self):
         for streams in [False, True]:
@@ -269,24 +277,80 @@ class Raw(unittest.TestCase):
         self.assertIn("/v1/chat/completions", metrics)
 
 
-class Full(unittest.TestCase):
+class Left(Bare):
+    """One session, so that whoever comes waits for whoever was there."""
+
+    flags = ("--batched-session", "1")
+
+    def state(self):
+        return self.slots()["slots"][0]["state"]
+
+    def until(self, what, there):
+        end = time.monotonic() + 30
+        while not there():
+            self.assertLess(time.monotonic(), end, f"never: {what}")
+            time.sleep(0.001)
+
+    def begun(self, streams):
+        """A client whose reply is being written."""
+        stream = self.connect()
+        stream.sendall(self.endless(streams))
+        self.until("a reply", lambda: self.state() == "decode")
+        return [stream]
+
+    def reading(self, streams):
+        """A client whose prompt is being read; another one each time, or nothing of it were new."""
+        prompt = f"{random.random()} " + "The fox met the bear at the river. " * 330
+        stream = self.connect()
+        stream.sendall(post("/v1/completions", good("/v1/completions", stream=streams) | {"prompt": prompt}))
+        self.until("a prompt", lambda: self.state() == "prefill")
+        return [stream]
+
+    def waiting(self, streams):
+        """A client in the queue, and the one that it waits for."""
+        stream = self.connect()
+        (first,) = self.begun(streams)
+        stream.sendall(post("/v1/completions", good("/v1/completions", stream=streams)))
+        self.until("a queue", lambda: self.slots()["queued"] == 1)
+        return [stream, first]
+
+    def test_the_next_client_is_served_within_a_second_of_one_that_left(self):
+        for phase in [self.waiting, self.reading, self.begun]:
+            for streams in [False, True]:
+                with self.subTest(phase=phase.__name__, streams=streams):
+                    took = []
+                    for _ in range(3):
+                        for stream in phase(streams):
+                            stream.close()
+                        left = time.monotonic()
+                        self.ask()
+                        took.append(time.monotonic() - left)
+                    self.assertLess(sorted(took)[1], 1, took)
+
+    def test_who_leaves_the_queue_ends_nobody_elses_reply(self):
+        for streams in [False, True]:
+            waiting, first = self.waiting(streams)
+            waiting.close()
+            self.until("an empty queue", lambda: self.slots()["queued"] == 0)
+            self.assertEqual(self.state(), "decode")
+            first.close()
+            self.until_idle()
+
+
+class Full(Bare):
+    flags = ("--max-queue", "1")
+
     def test_a_full_queue_is_said_so(self):
-        server = Server("--max-queue", "1", "--temp", "0")
-        try:
-            Raw.server = server
-            raw = Raw()
-            busy = [raw.connect() for _ in range(6)]
-            for stream in busy:
-                stream.sendall(raw.endless(False))
-                time.sleep(0.1)
-            status, body = raw.exchange(post("/v1/messages", good("/v1/messages")))
-            self.assertEqual((status, json.loads(body)["error"]["type"]), (429, "rate_limit_error"))
-            for stream in busy:
-                stream.close()
-            raw.until_idle()
-            raw.ask()
-        finally:
-            self.assertEqual(server.stop(), 0)
+        busy = [self.connect() for _ in range(6)]
+        for stream in busy:
+            stream.sendall(self.endless(False))
+            time.sleep(0.1)
+        status, body = self.exchange(post("/v1/messages", good("/v1/messages")))
+        self.assertEqual((status, json.loads(body)["error"]["type"]), (429, "rate_limit_error"))
+        for stream in busy:
+            stream.close()
+        self.until_idle()
+        self.ask()
 
 
 if __name__ == "__main__":

@@ -109,10 +109,10 @@ impl Block {
             Stage::Start | Stage::Function | Stage::Closed => Phase::Structural,
             Stage::Opening | Stage::Body(_) => Phase::Payload,
             Stage::Value => {
+                // It may begin inside what may yet turn out to be another tag.
                 let rest = tape.window.rest();
-                let rest = rest.strip_prefix(b"\n").unwrap_or(rest);
-                let close = b"</parameter";
-                let begun = rest.starts_with(close) || rest.len() >= 2 && close.starts_with(rest);
+                let mut opens = (0..rest.len()).filter(|&at| rest[at] == b'<');
+                let begun = opens.any(|at| value::may_close(&tape.window, at));
                 if begun { Phase::Structural } else { Phase::Payload }
             }
         }

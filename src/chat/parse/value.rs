@@ -33,6 +33,15 @@ pub(super) struct Place<'a> {
     pub(super) turn_ended: bool,
 }
 
+/// What makes a closing tag before it a real one.
+const BEHIND_CLOSE: [&str; 4] = ["<parameter=", "<parameter ", "</function", "</tool_call>"];
+
+/// Whether two bytes or more of `</parameter>` stand at `at`, with nothing behind that makes them part of the value.
+pub(super) fn may_close(window: &Window, at: usize) -> bool {
+    let place = Place { at, line_start: false, expected: &|_| false, turn_ended: false };
+    window.rest().len() - at >= 2 && !matches!(parameter_close(window, &place), Verdict::Literal(_))
+}
+
 /// Decides about the `<` at `place`.
 pub(super) fn judge(window: &Window, place: &Place<'_>) -> Verdict {
     let checks = [parameter_close, function_close, next_parameter, block_close];
@@ -53,8 +62,7 @@ fn parameter_close(window: &Window, place: &Place<'_>) -> Verdict {
         Match::No => return Verdict::Literal(false),
         Match::Maybe => return Verdict::Wait,
     };
-    let follows = &["<parameter=", "<parameter ", "</function", "</tool_call>"];
-    match followed(window, place, place.at + len, follows) {
+    match followed(window, place, place.at + len, &BEHIND_CLOSE) {
         Match::Yes(()) => Verdict::Closed(len),
         Match::No => Verdict::Literal(true),
         Match::Maybe => Verdict::Wait,

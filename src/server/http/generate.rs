@@ -66,7 +66,7 @@ async fn admit(
         app.log.warnings(&id, &parsed.warnings);
         let stamp = Stamp::fresh(api);
         let streams = parsed.request.stream;
-        let inbox = app.desk.submit_with_body(id, parsed.request, &held.bytes)?;
+        let inbox = app.desk.submit(id, parsed.request, &held.bytes)?;
         Ok(Admitted { inbox, shape: parsed.shape, stamp, streams })
     })
     .await

@@ -8,7 +8,7 @@ use super::format::{Form, Values};
 use super::prefill::{Filling, rate};
 use super::reply::{Begins, Next, Setup, Writing};
 use super::slot::{Serving, Work};
-use crate::chat::{ThinkTokens, Toolset};
+use crate::chat::{Budget, CloseEvent, ThinkTokens, Toolset};
 use crate::engine::sample::{self, DrawRules, Penalties, Sampler, SamplerParams};
 use crate::engine::{self, SessionId, StateIo};
 use crate::server::{Choice, Input, Logprob, Ranked, Request, Update, What};
@@ -16,6 +16,10 @@ use crate::tokenizer::{TokenId, TokenMask, Tokenizer};
 
 /// Tokens between two lines about a reply.
 const LOG_EVERY: usize = 50;
+
+/// Tokens between two lines of the trace about a reply that may call functions: values that wait for their end show
+/// nothing else.
+const TRACE_EVERY: usize = 128;
 
 /// A reply that is being written.
 #[derive(Debug)]
@@ -216,6 +220,15 @@ impl Floor {
         // One position stays free, so that the turn can be closed.
         let free = self.engine.info().ctx_tokens.saturating_sub(tokens.len() + 1);
         let setup = setup(&self.tokenizer, &serving, config.recover_calls, limit.min(free));
+        let (evaluated, budget) = (tokens.len() - reused, setup.budget);
+        self.common.note(serving.number, || {
+            let seconds = took.as_secs_f64();
+            let thought = budget.map_or("any thought".to_owned(), |budget| {
+                let Budget { tokens, soft, hard, top_rank } = budget;
+                format!("a thought of {tokens}, closed at {soft} left if that is among the {top_rank} likeliest, at {hard} in any case")
+            });
+            format!("prefill done, {evaluated} tokens in {seconds:.3} s; at most {limit} tokens, room for {free}, {thought}")
+        });
         let now = Instant::now();
         let active = Active {
             sampler: Sampler::new(serving.prepared.params, serving.prepared.seed),
@@ -299,8 +312,15 @@ impl Floor {
                     };
                 }
                 Next::Draw => {
+                    let was_closed = active.writing.closed().is_some();
                     if let Err(error) = active.draw(&mut *self.engine, slot.session) {
                         return self.failed(index, error);
+                    }
+                    if let Some(closed) = active.writing.closed().filter(|_| !was_closed) {
+                        self.common.note(active.serving.number, || {
+                            let CloseEvent { kind, index, remaining, rank } = closed;
+                            format!("thought closed, {}, at token {index}; budget left {remaining:?}, rank {rank:?}", kind.name())
+                        });
                     }
                 }
                 Next::Feed(_) => self.hand_out(index),
@@ -347,6 +367,10 @@ impl Floor {
             Some(last) => counters.next_token(now - last),
         }
         let (tokens, (since, from)) = (active.writing.tokens(), active.told);
+        if active.serving.prepared.tools.is_some() && tokens.is_multiple_of(TRACE_EVERY) {
+            let phase = active.writing.phase();
+            self.common.note(active.serving.number, || format!("{tokens} tokens, {phase:?}"));
+        }
         if tokens - from >= LOG_EVERY {
             active.told = (now, tokens);
             let what = What::Decoding {

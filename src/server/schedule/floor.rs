@@ -68,6 +68,13 @@ impl Common {
         self.log.log(&LogEvent { request, slot, what });
     }
 
+    /// Writes down something that happened to a request, where requests are written down.
+    pub(super) fn note(&mut self, number: u64, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.event(number, &text());
+        }
+    }
+
     /// Passes on what the store has noted.
     pub(super) fn pass_notes(&mut self) {
         for note in self.saved.take_notes() {

@@ -164,7 +164,11 @@ impl Floor {
         if let Work::Prefill(filling) = &mut self.slots[index].work {
             filling.parts = parts;
         }
-        self.say(index, What::Warning(format!("a saved session could not be continued: {error}")));
+        let text = format!("a saved session could not be continued: {error}");
+        if let Some(number) = self.slots[index].serving().map(|serving| serving.number) {
+            self.common.note(number, || text.clone());
+        }
+        self.say(index, What::Warning(text));
         self.begin_part(index)
     }
 

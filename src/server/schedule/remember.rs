@@ -45,6 +45,14 @@ impl Floor {
             calls: (!ids.is_empty()).then(|| CallIds { ids: ids.into_iter().collect(), messages }),
             api: serving.request.api,
         };
+        self.common.note(serving.number, || {
+            let calls = match (&written.block, outcome.calls.is_empty()) {
+                (_, true) => "",
+                (Some(_), false) => "; its calls come back as they were written",
+                (None, false) => "; its calls come back as the template writes them",
+            };
+            format!("the session stands for the turn, {} tokens{calls}", binding.tokens)
+        });
         bindings::remember(&mut self.slots[index].bindings, binding);
     }
 
@@ -67,9 +75,8 @@ impl Floor {
     ) {
         let outcome = &written.outcome;
         let id = Some(serving.id.as_str());
-        let counters = self.common.desk.counters();
         if let Some(event) = written.closed.filter(|event| event.kind != CloseKind::Natural) {
-            counters.count_thought_closed(event.kind.name());
+            self.common.desk.counters().count_thought_closed(event.kind.name());
             let what = What::ThoughtClosed { how: event.kind.name(), tokens: event.index };
             self.common.say(id, Some(index), what);
         }
@@ -81,9 +88,15 @@ impl Floor {
             (None, None) => Some("repaired"),
         };
         if let Some(how) = calls {
-            counters.count_calls(how);
+            self.common.desk.counters().count_calls(how);
+        }
+        if !written.repairs.is_empty() {
+            self.common.note(serving.number, || {
+                format!("calls understood although written otherwise: {:?}", written.repairs)
+            });
         }
         if let Some(kind) = written.failure {
+            self.common.note(serving.number, || format!("invalid tool call: {kind}"));
             self.common.say(id, Some(index), What::Warning(format!("invalid tool call: {kind}")));
         }
         if written.ended_text {
@@ -101,7 +114,7 @@ impl Floor {
             Finish::Calls => "tool_calls",
         };
         let (tokens, took) = (outcome.usage.output_tokens, serving.arrived.elapsed());
-        counters.count_finish(finish, tokens, decoding);
+        self.common.desk.counters().count_finish(finish, tokens, decoding);
         if let Some(trace) = &mut self.common.trace {
             trace.outcome(serving.number, outcome);
             trace.end(serving.number, finish, None);

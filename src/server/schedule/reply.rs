@@ -228,6 +228,11 @@ impl Writing {
         self.phase() == Phase::Outside
     }
 
+    /// How the thought was closed, once it is.
+    pub(super) fn closed(&self) -> Option<CloseEvent> {
+        self.think.closed()
+    }
+
     /// How often each token of prose and values was fed.
     pub(super) fn seen(&self) -> &BTreeMap<TokenId, u32> {
         &self.seen
@@ -377,7 +382,8 @@ impl Writing {
         }
     }
 
-    fn phase(&self) -> Phase {
+    /// Where in the protocol the next token stands.
+    pub(super) fn phase(&self) -> Phase {
         match &self.reading {
             Reading::Raw(_) => Phase::Outside,
             Reading::Chat(reader) => reader.state(),

@@ -125,6 +125,11 @@ impl Trace {
         }
     }
 
+    /// Something that happened to a request between its prompt and its end.
+    pub(super) fn event(&mut self, number: u64, text: &str) {
+        self.write(number, &format!("event: {text}\n"));
+    }
+
     /// A finished reply as it was read.
     pub(super) fn outcome(&mut self, number: u64, outcome: &Outcome) {
         let text = format!(

@@ -34,7 +34,7 @@ fn a_prompt_may_leave_one_position_and_its_reply_takes_what_is_left() {
         assert_eq!(outcome.usage.prompt_tokens, count);
         assert!(outcome.usage.output_tokens <= room, "{outcome:?}");
     }
-    let failure = server.desk.submit("2".into(), request(2048)).unwrap_err();
+    let failure = server.desk.submit("2".into(), request(2048), &[]).unwrap_err();
     assert_eq!(failure.kind, FailureKind::ContextLength { prompt: 2048, ctx: 2048 });
 }
 

@@ -128,7 +128,7 @@ fn an_answer_that_was_begun_goes_on_in_its_form() {
     let whole: Value = serde_json::from_str(&format!("{start}{}", heard.outcome.text)).unwrap();
     let schema: Value = serde_json::from_str(PERSON).unwrap();
     assert!(obeys(&schema, &schema, &whole), "{whole}");
-    let failure = server.desk.submit("y".into(), begun("It is here.")).unwrap_err();
+    let failure = server.desk.submit("y".into(), begun("It is here."), &[]).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Invalid);
     assert_eq!(failure.param.as_deref(), Some("response_format"));
 }

@@ -64,7 +64,7 @@ impl Server {
 
     /// Hands in a request that is taken.
     pub(super) fn submit(&self, id: &str, request: Request) -> Inbox {
-        self.desk.submit(id.to_owned(), request).unwrap()
+        self.desk.submit(id.to_owned(), request, &[]).unwrap()
     }
 
     /// Hands in a request and waits for its end.

@@ -94,7 +94,7 @@ fn while_the_model_is_loaded_again_questions_about_the_server_are_answered_and_r
     assert!(server.desk.count(&chat(&capital())).unwrap() > 0);
     assert!(server.desk.facts().is_some());
     let waits = server.submit("waits", chat(&capital()));
-    let refused = server.desk.submit("full".into(), chat(&capital())).unwrap_err();
+    let refused = server.desk.submit("full".into(), chat(&capital()), &[]).unwrap_err();
     assert_eq!(
         refused.kind,
         FailureKind::QueueFull,

@@ -153,7 +153,7 @@ fn those_who_wait_hear_their_place() {
     let first = server.submit("1", ask("first"));
     server.wait_until(|server| server.desk.status().slots[0].state == "decode");
     let waiting = ["second", "third", "count"].map(|text| server.submit(text, ask(text)));
-    let full = server.desk.submit("x".into(), ask("first")).unwrap_err();
+    let full = server.desk.submit("x".into(), ask("first"), &[]).unwrap_err();
     assert_eq!(full.kind, FailureKind::QueueFull);
     assert_eq!(server.desk.status().queued, 3);
     control.release();
@@ -180,7 +180,7 @@ fn without_a_queue_free_sessions_are_served_and_nobody_waits() {
     control.allow_steps(0);
     let first = server.submit("1", ask("first"));
     server.wait_until(|server| server.desk.status().slots[0].state == "decode");
-    let refused = server.desk.submit("2".into(), ask("second")).unwrap_err();
+    let refused = server.desk.submit("2".into(), ask("second"), &[]).unwrap_err();
     assert_eq!(refused.kind, FailureKind::QueueFull);
     control.release();
     hear(first).unwrap();

@@ -141,7 +141,7 @@ fn a_named_effort_bounds_the_thought() {
 #[test]
 fn what_cannot_be_served_is_refused_before_it_waits() {
     let server = server(&Control::default());
-    let refused = |request: Request| server.desk.submit("x".into(), request).unwrap_err();
+    let refused = |request: Request| server.desk.submit("x".into(), request, &[]).unwrap_err();
     let long = "word ".repeat(3000);
     let failure = refused(chat(&[Message::user(long.as_str())]));
     let FailureKind::ContextLength { prompt, ctx } = failure.kind else { panic!("{failure:?}") };
@@ -271,7 +271,7 @@ fn a_request_that_comes_while_the_server_stops_is_refused() {
     let server = server(&Control::default());
     let desk = std::sync::Arc::clone(&server.desk);
     server.stop().unwrap();
-    let refused: Failure = desk.submit("x".into(), chat(&capital())).unwrap_err();
+    let refused: Failure = desk.submit("x".into(), chat(&capital()), &[]).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Stopping);
     assert_eq!(desk.status().state, State::Stopping);
 }

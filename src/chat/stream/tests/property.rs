@@ -80,6 +80,7 @@ fn literal() -> impl Strategy<Value = String> {
         "<tool_call>",
         "<parameter=q>",
         " <parameter=i>",
+        " <parameter=",
         "</parameter",
         "<think>",
         "</think>",
@@ -105,16 +106,22 @@ fn literal() -> impl Strategy<Value = String> {
     ]);
     prop::collection::vec(fragment, 0..12)
         .prop_map(|parts| parts.concat())
-        .prop_filter("closes in the middle", |text| !closes(text))
+        .prop_filter("closes in the middle", |text| closing(text).is_none())
 }
 
-/// Whether a closing tag in `text` is followed by another tag, which makes it a real one.
-fn closes(text: &str) -> bool {
-    let tags = ["<parameter=", "<parameter ", "</function", "</tool_call>"];
-    text.split("</parameter").skip(1).any(|behind| {
-        let tag = behind.trim_start().strip_prefix('>').map(str::trim_start);
-        tag.is_some_and(|tag| tags.iter().any(|name| tag.starts_with(name)))
-    })
+const CLOSE: &str = "</parameter";
+
+/// What makes a closing tag before it a real one.
+const FOLLOWS: [&str; 4] = ["<parameter=", "<parameter ", "</function", "</tool_call>"];
+
+/// Where the first closing tag stands that is followed by another tag, which makes it a real one.
+fn closing(text: &str) -> Option<usize> {
+    let mut tags = text.match_indices(CLOSE);
+    let real = |at: usize| {
+        let tag = text[at + CLOSE.len()..].trim_start().strip_prefix('>')?.trim_start();
+        FOLLOWS.iter().any(|name| tag.starts_with(name)).then_some(at)
+    };
+    tags.find_map(|(at, _)| real(at))
 }
 
 /// Arguments that fit the schema of `f`, each parameter at most once, in any order.
@@ -139,6 +146,56 @@ fn typed_arguments() -> impl Strategy<Value = Vec<(&'static str, Json)>> {
         },
     );
     all.prop_flat_map(|all| prop::sample::subsequence(all, 0..=7)).prop_shuffle()
+}
+
+/// Calls of `f`.
+fn calls() -> impl Strategy<Value = Vec<Arguments>> {
+    let call = typed_arguments().prop_map(|entries| {
+        let mut arguments = Arguments::default();
+        for (name, value) in entries {
+            arguments.set(name, value);
+        }
+        arguments
+    });
+    prop::collection::vec(call, 1..4)
+}
+
+/// The phase behind a whole reply as the template writes it, cut anywhere: worked out anew from all of its text, with
+/// nothing remembered from one cut to the next.
+fn slow_phase(cut: &str) -> Phase {
+    let Some((_, mut rest)) = cut.split_once("</think>") else { return Phase::Thinking };
+    while let Some((_, block)) = rest.split_once("<tool_call>") {
+        let Some((_, mut function)) = block.split_once("<function=f>") else {
+            return Phase::Structural;
+        };
+        loop {
+            let function_end = function.find("</function>").unwrap_or(function.len());
+            let Some(tag) = function[..function_end].find("<parameter=") else { break };
+            let Some(tag_end) = function[tag..].find('>') else { return Phase::Structural };
+            let value = &function[tag + tag_end + 1..];
+            let Some(end) = closing(value) else {
+                let closes = value.match_indices('<').any(|(at, _)| may_close(&value[at..]));
+                return if closes { Phase::Structural } else { Phase::Payload };
+            };
+            function = &value[end..];
+        }
+        let Some((_, behind)) = function.split_once("</tool_call>") else {
+            return Phase::Structural;
+        };
+        rest = behind;
+    }
+    Phase::Outside
+}
+
+/// Whether all of `text` may be the beginning of a closing tag and the tag behind it, and is two bytes of it at least.
+fn may_close(text: &str) -> bool {
+    if text.len() < CLOSE.len() {
+        return text.len() >= 2 && CLOSE.starts_with(text);
+    }
+    let Some(behind) = text.strip_prefix(CLOSE) else { return false };
+    let behind = behind.trim_start();
+    let Some(behind) = behind.strip_prefix('>') else { return behind.is_empty() };
+    FOLLOWS.iter().any(|tag| tag.starts_with(behind.trim_start()))
 }
 
 proptest! {
@@ -179,20 +236,10 @@ proptest! {
 
     #[test]
     fn rendered_calls_come_back(
-        calls in prop::collection::vec(typed_arguments(), 1..4),
+        calls in calls(),
         text in prop::sample::select(vec!["", "Look.", "Look:\n- `x`"]),
         cuts in cuts(),
     ) {
-        let calls: Vec<Arguments> = calls
-            .into_iter()
-            .map(|entries| {
-                let mut arguments = Arguments::default();
-                for (name, value) in entries {
-                    arguments.set(name, value);
-                }
-                arguments
-            })
-            .collect();
         let blocks: Vec<String> = calls.iter().map(|a| canonical::call("f", a)).collect();
         let block = format!("{}{}", if text.is_empty() { "" } else { "\n\n" }, blocks.join("\n"));
         let whole = format!("Hm.\n</think>\n\n{text}{block}");
@@ -203,5 +250,31 @@ proptest! {
         prop_assert_eq!(found, calls.iter().collect::<Vec<_>>());
         let replayed = reply.block.unwrap();
         prop_assert_eq!(replayed.text(), block);
+    }
+}
+
+// What is slow gets fewer cases.
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn phases_are_those_of_a_slow_recogniser(
+        calls in calls(),
+        text in prop::sample::select(vec!["", "Look.", "a < b, a </ b, <b>"]),
+        cuts in cuts(),
+    ) {
+        let blocks: Vec<String> = calls.iter().map(|a| canonical::call("f", a)).collect();
+        let whole = format!("Hm < x.\n</think>\n\n{text}\n\n{}\n", blocks.join("\n"));
+        let single: Vec<&[u8]> = whole.as_bytes().chunks(1).collect();
+        for parts in [single, cut(whole.as_bytes(), &cuts)] {
+            let mut reader = Reader::new(options(Source::Text, true));
+            let mut seen = 0;
+            for part in parts {
+                reader.bytes(part);
+                seen += part.len();
+                let text = String::from_utf8_lossy(&whole.as_bytes()[..seen]);
+                prop_assert_eq!(reader.state(), slow_phase(&text), "behind {:?}", text);
+            }
+        }
     }
 }
