@@ -7,7 +7,7 @@
 //! The lowest score goes first, of equals the one that was used longest ago. The weight is 4 for cold files, which
 //! alone serve other conversations, 2 for those written when a session ended, 1 for continued ones. A continued file
 //! whose text the new one extends is dominated by it: its weight is 0.05 + 0.45 h / (h + 1), but for the two longest
-//! on that path, which are what an edited last turn falls back to.
+//! on that path, which are what an edited last turn falls back to. The file that was written last goes after all others.
 
 use std::cmp::Reverse;
 
@@ -38,6 +38,9 @@ pub struct Candidate<N> {
     pub is_prefix: bool,
     /// Whether it must stay: it is being loaded, or serves the request that the new file makes room for.
     pub is_protected: bool,
+    /// Whether it was written last: it goes only where all others do not suffice, or one prompt that is saved twice
+    /// would delete its own beginning.
+    pub is_newest: bool,
 }
 
 impl<N> Candidate<N> {
@@ -118,7 +121,10 @@ pub fn victims<N: Clone>(
         .filter(|c| c.may_go())
         .map(|c| (c.score(now, c.is_prefix && c.tokens < shortest_kept), c))
         .collect();
-    order.sort_by(|(a, c), (b, d)| a.total_cmp(b).then(c.last_used.cmp(&d.last_used)));
+    order.sort_by(|(a, c), (b, d)| {
+        let by_worth = a.total_cmp(b).then(c.last_used.cmp(&d.last_used));
+        c.is_newest.cmp(&d.is_newest).then(by_worth)
+    });
     let mut going = Vec::new();
     for (_, candidate) in order {
         if used + bytes <= budget {
@@ -146,6 +152,7 @@ mod tests {
             reason,
             is_prefix: false,
             is_protected: false,
+            is_newest: false,
         }
     }
 
@@ -189,6 +196,16 @@ mod tests {
         let all: Vec<_> = files.into_iter().chain([other]).collect();
         assert_eq!(going(&all, 400), ["10", "20"]);
         assert_eq!(going(&all, 300), ["10", "20", "other"]);
+    }
+
+    #[test]
+    fn what_was_written_last_goes_last() {
+        let newest = Candidate { is_newest: true, ..file("newest", Reason::Continued, 100) };
+        let files =
+            [newest, file("other", Reason::Continued, 4000), file("cold", Reason::Cold, 4000)];
+        assert_eq!(going(&files, 300), ["other"]);
+        assert_eq!(going(&files, 200), ["other", "cold"]);
+        assert_eq!(going(&files, 102), ["other", "cold", "newest"], "a file of its size has room");
     }
 
     #[test]

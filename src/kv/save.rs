@@ -113,6 +113,7 @@ impl Store {
                 self.jobs.push(job);
                 read?;
                 self.mark_stored(id, count);
+                self.newest = Some(name);
                 Ok(Saving::Started)
             }
             Err(why) => {
@@ -195,6 +196,7 @@ impl Store {
             reason: e.header.reason,
             is_prefix: prefixes.contains(&e.name),
             is_protected: self.serving.contains(&e.name) || loaded.contains(&e.name),
+            is_newest: self.newest == Some(e.name),
         };
         // One of the same name is replaced, so it needs no room.
         let others = self.index.iter().filter(|e| e.name != name);

@@ -87,6 +87,8 @@ pub struct Store {
     pub(super) tracks: BTreeMap<SessionId, Track>,
     /// Files that the present request begins with: no save may delete them.
     pub(super) serving: BTreeSet<Name>,
+    /// The file that was written last.
+    pub(super) newest: Option<Name>,
     pub(super) notes: Vec<String>,
     stored: Vec<String>,
 }
@@ -161,6 +163,7 @@ impl Store {
             jobs: Vec::new(),
             tracks: BTreeMap::new(),
             serving: BTreeSet::new(),
+            newest: None,
             notes: Vec::new(),
             stored: Vec::new(),
         };

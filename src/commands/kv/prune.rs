@@ -72,6 +72,7 @@ fn beyond(files: &[Described], budget: u64, now: u64) -> Vec<&Described> {
             reason: header.reason,
             is_prefix: false,
             is_protected: false,
+            is_newest: false,
         })
     };
     let mut candidates: Vec<_> = files.iter().enumerate().filter_map(candidate).collect();

@@ -230,6 +230,26 @@ fn room_is_made_before_writing() {
 }
 
 #[test]
+fn a_prompt_that_is_saved_twice_keeps_its_beginning() {
+    let dir = temp_dir();
+    let mut engine = open(|_| {});
+    let prompt = prompt(&engine, 300);
+    let others: Vec<_> = prompt.iter().rev().copied().collect();
+    let id = engine.open_session().unwrap();
+    let mut store = Store::open(config(dir.path()), &engine).unwrap();
+    // Longer, so worth more than what comes next.
+    store_session((&mut store, &mut engine), id, &others[..200], Moment::Evict);
+    let size = std::fs::metadata(&files(dir.path())[0]).unwrap().len();
+    let budget = Config { budget_bytes: 5 * size / 2, ..config(dir.path()) };
+    let mut store = Store::open(budget, &engine).unwrap();
+    store_session((&mut store, &mut engine), id, &prompt[..40], Moment::Continued);
+    store_session((&mut store, &mut engine), id, &prompt[..250], Moment::Continued);
+    assert_eq!(files(dir.path()).len(), 2);
+    assert_eq!(lookup(&mut store, &engine, &prompt[..40]), Some(40), "it was written last");
+    assert_eq!(lookup(&mut store, &engine, &others), None);
+}
+
+#[test]
 fn a_full_disk_is_a_note_and_generation_goes_on() {
     let dir = temp_dir();
     let mut engine = open(|_| {});
