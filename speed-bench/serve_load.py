@@ -10,9 +10,9 @@ conversation that came of it again, alone, and every answer must be the quiet on
 state that was mixed up.
 
 On a GPU a prompt that was evaluated at once and one that grew by replies differ in the last bits, and a model with
-random weights makes other texts of that. So an answer may also be one that the quiet server gives where it begins with
-the conversation at another turn and goes on from there; that is all that may differ, whatever else runs. States in
-files begin elsewhere: on a GPU leave `--kv-disk-dir` out.
+random weights makes other texts of that. So an answer may also be one that the quiet server gives where it came to the
+prompt in another way: begun at an earlier turn, gone on to a later one, and from there to this one. That is all that may
+differ, whatever else runs. States in files begin elsewhere: on a GPU leave `--kv-disk-dir` out.
 
 Everything behind `--` goes to both servers, but for `--kv-disk-dir`, which the quiet one has not; without it that is the demo model on the processor. Needs no package. The
 exit status is 1 where an answer was wrong, a request failed, or somebody was passed over for too long.
@@ -29,12 +29,15 @@ import urllib.request
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/clients"))
 from server import CONFIG, DEMO, QUESTION, Server, memory_mib, schema  # noqa: E402
 
 # Longest that a request may take from end to end, in seconds.
 LIMIT = 900
+# A reply that is hardly the greedy one.
+OTHER = {"temperature": 1, "max_tokens": 2}
 OFF = {"thinking": False, "chat_template_kwargs": {"preserve_thinking": True}}
 CAPITALS = ["France", "Italy", "Spain", "Japan", "Germany", "Norway", "Greece", "Poland"]
 WORDS = "the fox met bear at a river king went to old town by sea in year and saw red house under tree".split()
@@ -196,9 +199,9 @@ def read_messages(answer, event):
     return bool(delta.get("thinking") or delta.get("text"))
 
 
-def ask(url, script, messages):
+def ask(url, script, messages, more=None):
     """Sends one request, and reads its stream to the end."""
-    body = script.request(messages)
+    body = {**script.request(messages), **(more or {})}
     if script.path != "/v1/messages":
         body["stream_options"] = {"include_usage": True}
     answer = Answer(sent=time.monotonic())
@@ -222,29 +225,44 @@ def ask(url, script, messages):
 # --- what is right --------------------------------------------------------------------------------------------------------
 
 
+class Way(NamedTuple):
+    """How a session came to the prompt of a turn: evaluated anew at turn `start`, served up to turn `last`, whose reply
+    is the conversation's, or another that gave way."""
+
+    start: int
+    last: int
+    other: bool = False
+
+
+def ways(turn):
+    """All ways to a turn, the likeliest first: anew, live from the turn before, and what edits and other clients with the
+    same conversation leave."""
+    live = [Way(start, turn - 1) for start in reversed(range(turn))]
+    kept = [Way(start, last, other) for last in reversed(range(turn)) for start in reversed(range(last + 1)) for other in (True, False)]
+    return [Way(turn, turn), *live, *(way for way in kept if way not in live)]
+
+
 class Quiet:
-    """A server that serves nobody else; it is started with the first question to it."""
+    """A server that serves nobody else. It runs while there are questions to it."""
 
     def __init__(self, flags, patience=600):
         self.flags, self.patience, self.server = without_disk(flags), patience, None
-        # For each beginning of a conversation: the answers that may follow, by what they say, and the turns at which it
-        # was not begun yet.
-        self.found, self.starts = {}, {}
+        # For each beginning of a conversation: the answers that may follow, by what they say, and the ways that were not
+        # tried yet.
+        self.found, self.untried = {}, {}
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def stop(self):
         if self.server:
             self.server.stop()
+        self.server = None
 
     def same(self, script, before, answer):
         """Its own answer that is like this one behind those before it, if it can give one."""
         key = (script.name, *(one.said() for one in before))
         found = self.found.setdefault(key, {})
-        starts = self.starts.setdefault(key, list(range(len(before) + 1)))
-        while answer.said() not in found and starts:
-            own = self.converse(script, before, starts.pop())
+        untried = self.untried.setdefault(key, ways(len(before)))
+        while answer.said() not in found and untried:
+            own = self.converse(script, before, untried.pop(0))
             found.setdefault(own.said(), own)
         return found.get(answer.said())
 
@@ -252,19 +270,19 @@ class Quiet:
         """What it was found to say there."""
         return list(self.found[(script.name, *(one.said() for one in before))])
 
-    def converse(self, script, before, start):
-        """Its answer behind those, where it evaluates the conversation anew at turn `start` and goes on from there."""
+    def converse(self, script, before, way):
+        """Its answer behind those, where it comes to it in that way."""
         self.server = self.server or Server("--batched-session", "1", *self.flags, model=(), patience=self.patience)
         # The session is somebody else's until then.
         ask(self.server.url, Script("spacer", "/v1/completions", 1, None, {"max_tokens": 1}), [{"content": "Somebody else."}])
-        messages, answer = [], None
-        for turn in range(len(before) + 1):
+        messages = []
+        for turn, answer in enumerate(before):
             script.say(turn, messages)
-            if turn >= start:
-                answer = ask(self.server.url, script, messages)
-            if turn < len(before):
-                messages.append(before[turn].message())
-        return answer
+            if way.start <= turn <= way.last:
+                ask(self.server.url, script, messages, OTHER if way.other and turn == way.last else None)
+            messages.append(answer.message())
+        script.say(len(before), messages)
+        return ask(self.server.url, script, messages)
 
 
 def without_disk(flags):
@@ -274,7 +292,7 @@ def without_disk(flags):
 
 
 def judge(records, all_scripts, quiet):
-    """Marks the records of answers that the quiet server does not give."""
+    """Marks the records of answers that the quiet server does not give, and stops it."""
     by_name = {script.name: script for script in all_scripts}
     before = {}
     for record in records:
@@ -287,6 +305,7 @@ def judge(records, all_scripts, quiet):
             expected = quiet.expected(by_name[record.script], history)
             record.said = f"{record.answer.said()} instead of {' or '.join(map(str, expected))}"
         history.append(own or record.answer)
+    quiet.stop()
 
 
 # --- the load -------------------------------------------------------------------------------------------------------------
@@ -390,7 +409,7 @@ def figures(records, took, options):
 
 
 def measure(options, quiet=None):
-    """Everything: figures, and lines about what was odd. `quiet` is a server that may know answers already."""
+    """Everything: figures, and lines about what was odd. `quiet` may know answers already."""
     all_scripts = scripts()
     flags = options.flags or list(DEMO)
     server = Server("--batched-session", str(options.sessions), *flags, model=(), patience=options.patience)
@@ -409,11 +428,7 @@ def measure(options, quiet=None):
     finally:
         status = server.stop()
     # One model at a time: the quiet server comes when the other has gone.
-    if quiet:
-        judge(records, all_scripts, quiet)
-    else:
-        with Quiet(flags, options.patience) as alone:
-            judge(records, all_scripts, alone)
+    judge(records, all_scripts, quiet or Quiet(flags, options.patience))
     result = {**figures(records, took, options), **result, "server_status": status}
     odd = [record for record in records if record.said or record.error]
     return result, [f"{record.script}/{record.turn}: {record.error or record.said}" for record in odd]
