@@ -1,5 +1,6 @@
 """From start to end of a server: signals, memory, a model that is put away. Bare sockets; needs no package."""
 
+import http.client
 import json
 import os
 import signal
@@ -61,6 +62,39 @@ def endless(server, **more):
     return stream
 
 
+HI = [{"role": "user", "content": "Hi"}]
+STOPPING = {"message": "the server is shutting down", "type": "server_error", "param": None, "code": "shutting_down"}
+OVERLOADED = {"type": "overloaded_error", "message": "the server is shutting down"}
+# What is asked of each API, the error that it gives when the server stops, and the last events of a reply then, from one
+# with text on.
+STOPS = {
+    "/v1/chat/completions": ({"messages": HI}, STOPPING, ["null", "error", "event: error", "[DONE]"]),
+    "/v1/completions": ({"prompt": "Hello"}, STOPPING, ["null", "error", "event: error", "[DONE]"]),
+    "/v1/responses": (
+        {"input": "Hi"},
+        STOPPING,
+        [
+            "event: response.output_text.delta", "event: response.output_text.done", "event: response.content_part.done",
+            "event: response.output_item.done", "event: response.failed",
+        ],
+    ),
+    "/v1/messages": ({"messages": HI}, OVERLOADED, ["event: content_block_delta", "event: content_block_stop", "event: error"]),
+}  # fmt: skip
+
+
+def streamed(response):
+    """Events of a stream: what each is called, or its finish reason where it has no name; and its object."""
+    events = []
+    for event in response.read().decode().split("\n\n"):
+        name, found, data = event.rpartition("data: ")
+        if found and data == "[DONE]":
+            events.append((data, None))
+        elif found:
+            data = json.loads(data)
+            events.append((name.strip() or data["choices"][0]["finish_reason"] or "null", data))
+    return events
+
+
 class Signals(unittest.TestCase):
     def test_the_first_signal_ends_well_and_a_second_one_at_once(self):
         for signals, status in [([signal.SIGINT], 0), ([signal.SIGTERM], 0), ([signal.SIGINT, signal.SIGINT], 130), ([signal.SIGTERM, signal.SIGINT], 130)]:
@@ -78,6 +112,47 @@ class Signals(unittest.TestCase):
                     self.assertLess(time.monotonic() - began, 1)
                 stream.close()
                 server.kill()
+
+    def test_the_first_signal_is_told_to_whoever_is_served_or_waits(self):
+        for path, (question, error, last) in STOPS.items():
+            with self.subTest(path=path):
+                server = Server("--temp", "0")
+
+                def ask(streams):
+                    """A connection with a request for a long reply, whose answer is still to be read."""
+                    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+                    self.addCleanup(connection.close)
+                    body = {**question, "stream": streams, "max_tokens": 3900, "logit_bias": ENDS, "thinking": False}
+                    connection.request("POST", path, json.dumps(body))
+                    return connection
+
+                def check_error(events):
+                    data = [data for _, data in events if data][-1]
+                    said = data.get("response", data)["error"]
+                    self.assertEqual(said, {name: error[name] for name in said})
+                    self.assertIn("message", said)
+
+                try:
+                    active = ask(True).getresponse()
+                    # No prompt is that long: some of the reply is written.
+                    until("a text", lambda: slots(server)[0]["tokens"] > 40)
+                    streams, waits = ask(True), ask(False)
+                    until("a queue", lambda: call(server, "/slots")[1]["queued"] == 2)
+                    server.process.send_signal(signal.SIGTERM)
+                    events = streamed(active)
+                    names = [name for name, _ in events]
+                    self.assertEqual(names[-len(last) :], last)
+                    self.assertFalse(set(names[: -len(last)]) & set(last[1:]), "it ends once")
+                    check_error(events)
+                    events = streamed(streams.getresponse())
+                    self.assertFalse({name for name, _ in events} & set(last[:-2]), "nothing of it was written")
+                    check_error(events)
+                    answer = waits.getresponse()
+                    self.assertEqual((answer.status, json.load(answer)["error"]), (503, error))
+                    self.assertGreater(int(answer.headers["Retry-After"]), 0)
+                    self.assertEqual(server.process.wait(30), 0, server.log[-5:])
+                finally:
+                    server.kill()
 
 
 class Idle(unittest.TestCase):

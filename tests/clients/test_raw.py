@@ -177,10 +177,15 @@ class Bare(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"still busy: {now}")
             time.sleep(0.02)
 
-    def endless(self, stream):
+    def until(self, what, there):
+        end = time.monotonic() + 30
+        while not there():
+            self.assertLess(time.monotonic(), end, f"never: {what}")
+            time.sleep(0.001)
+
+    def endless(self, stream, path="/v1/completions"):
         """A request whose reply lasts long."""
-        body = good("/v1/completions", stream=stream, logit_bias=ENDS)
-        return post("/v1/completions", {**body, "max_tokens": 3500})
+        return post(path, good(path, stream=stream, logit_bias=ENDS) | {"max_tokens": 3500})
 
 
 class Raw(Bare):
@@ -285,16 +290,10 @@ class Left(Bare):
     def state(self):
         return self.slots()["slots"][0]["state"]
 
-    def until(self, what, there):
-        end = time.monotonic() + 30
-        while not there():
-            self.assertLess(time.monotonic(), end, f"never: {what}")
-            time.sleep(0.001)
-
-    def begun(self, streams):
+    def begun(self, streams, path="/v1/completions"):
         """A client whose reply is being written."""
         stream = self.connect()
-        stream.sendall(self.endless(streams))
+        stream.sendall(self.endless(streams, path))
         self.until("a reply", lambda: self.state() == "decode")
         return [stream]
 
@@ -314,18 +313,50 @@ class Left(Bare):
         self.until("a queue", lambda: self.slots()["queued"] == 1)
         return [stream, first]
 
+    def served_soon_after(self, phase):
+        """The next client must not wait for what those of a phase have asked for and no longer want."""
+        took = []
+        for _ in range(3):
+            for stream in phase():
+                stream.close()
+            left = time.monotonic()
+            self.ask()
+            took.append(time.monotonic() - left)
+        self.assertLess(sorted(took)[1], 1, took)
+
     def test_the_next_client_is_served_within_a_second_of_one_that_left(self):
-        for phase in [self.waiting, self.reading, self.begun]:
+        for phase in [self.waiting, self.reading]:
             for streams in [False, True]:
                 with self.subTest(phase=phase.__name__, streams=streams):
-                    took = []
-                    for _ in range(3):
-                        for stream in phase(streams):
-                            stream.close()
-                        left = time.monotonic()
-                        self.ask()
-                        took.append(time.monotonic() - left)
-                    self.assertLess(sorted(took)[1], 1, took)
+                    self.served_soon_after(lambda: phase(streams))
+
+    def test_a_reply_of_any_api_ends_when_its_client_leaves(self):
+        for path in APIS:
+            for streams in [False, True]:
+                with self.subTest(path=path, streams=streams):
+                    self.served_soon_after(lambda: self.begun(streams, path))
+
+    def test_tokens_are_counted_while_a_reply_is_written(self):
+        counted = good("/v1/messages", system="You answer in one short sentence. " * 50)
+        usage = self.ask("/v1/messages", **counted)["usage"]
+        right = usage["cache_read_input_tokens"] + usage["cache_creation_input_tokens"]
+        self.assertGreater(right, 300)
+        for streams in [False, True]:
+            with self.subTest(streams=streams):
+                (writer,) = self.begun(streams)
+                (before,) = self.slots()["slots"]
+                took = []
+                for _ in range(5):
+                    began = time.monotonic()
+                    status, body = self.exchange(post("/v1/messages/count_tokens", counted))
+                    took.append(time.monotonic() - began)
+                    self.assertEqual((status, json.loads(body)), (200, {"input_tokens": right}))
+                self.assertLess(sorted(took)[2], 1, took)
+                # Whoever had to wait for the session would find another request there, or none.
+                (after,) = self.slots()["slots"]
+                self.assertEqual((after["state"], after["request_id"]), ("decode", before["request_id"]))
+                writer.close()
+                self.until_idle()
 
     def test_who_leaves_the_queue_ends_nobody_elses_reply(self):
         for streams in [False, True]:
@@ -335,6 +366,31 @@ class Left(Bare):
             self.assertEqual(self.state(), "decode")
             first.close()
             self.until_idle()
+
+
+class Company(Bare):
+    """Four sessions, of which none begins where an earlier one stopped: only company can make a difference."""
+
+    flags = ("--batched-session", "4", "--state-anchors", "0", "--prefill-chunk", "64")
+    seeds = range(1, 9)
+
+    def draw(self, seed):
+        """What is drawn with a seed for a prompt of several chunks; nothing of it may be known."""
+        messages = [{"role": "user", "content": "The fox met the bear at the river. " * 20 + "What did the bear say?"}]
+        answer = self.ask(messages=messages, seed=seed, temperature=0.8, max_tokens=64, logit_bias=ENDS)
+        self.assertEqual(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0, answer)
+        return answer["choices"][0]["message"]
+
+    def test_seeded_replies_are_the_same_alone_and_in_company(self):
+        alone = {seed: self.draw(seed) for seed in self.seeds}
+        with ThreadPoolExecutor(len(alone)) as pool:
+            drawn = {seed: pool.submit(self.draw, seed) for seed in alone}
+            self.until("company", lambda: [slot["state"] for slot in self.slots()["slots"]].count("decode") > 1)
+            together = {seed: one.result() for seed, one in drawn.items()}
+        for seed, reply in alone.items():
+            with self.subTest(seed=seed):
+                self.assertEqual(together[seed], reply)
+        self.assertEqual(len({json.dumps(reply) for reply in alone.values()}), len(alone), "seeds that draw the same")
 
 
 class Full(Bare):

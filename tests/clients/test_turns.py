@@ -1,4 +1,4 @@
-"""The second turn of every API that has turns, with and without a thought, with and without tools."""
+"""The second turn of every API that has turns, with and without a thought, with and without tools; bounds of thoughts."""
 
 import unittest
 
@@ -48,10 +48,14 @@ APIS = {
 }
 
 
-class Turns(unittest.TestCase):
+class Asked(unittest.TestCase):
+    """Tests with one server."""
+
+    flags = ()
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--temp", "0")
+        cls.server = Server("--temp", "0", *cls.flags)
 
     @classmethod
     def tearDownClass(cls):
@@ -63,6 +67,8 @@ class Turns(unittest.TestCase):
         self.assertEqual(status, 200, answer)
         return answer
 
+
+class Turns(Asked):
     def test_a_second_turn_evaluates_only_its_question(self):
         for path, (body, replayed, counts) in APIS.items():
             for thinks in [True, False]:
@@ -74,6 +80,66 @@ class Turns(unittest.TestCase):
                         prompt, cached = counts(self.ask(path, body(history, thinks, tools))["usage"])
                         self.assertLessEqual(prompt - cached, tokens(self.server, SECOND) + WRAPPING)
                         self.assertGreater(cached, counts(first["usage"])[0])
+
+
+# Most tokens of a thought with low effort; the demo model thinks for some more about the first question.
+LOW = 8
+
+# How each API is asked to think less, what it thought and answered, and the tokens of the thought, where it says them.
+THOUGHTS = {
+    "/v1/chat/completions": (
+        {"messages": [{"role": "user", "content": FIRST}]},
+        [{"reasoning_effort": "low"}],
+        lambda answer: (answer["choices"][0]["message"]["reasoning_content"], answer["choices"][0]["message"]["content"]),
+        lambda usage: usage["completion_tokens_details"]["reasoning_tokens"],
+    ),
+    "/v1/messages": (
+        {"messages": [{"role": "user", "content": FIRST}]},
+        [{"output_config": {"effort": "low"}}, {"thinking": {"type": "enabled", "budget_tokens": LOW}}],
+        lambda answer: tuple(block[block["type"]] for block in answer["content"]),
+        None,
+    ),
+    "/v1/responses": (
+        {"input": FIRST},
+        [{"reasoning": {"effort": "low"}}],
+        lambda answer: (answer["output"][0]["summary"][0]["text"], answer["output"][1]["content"][0]["text"]),
+        lambda usage: usage["output_tokens_details"]["reasoning_tokens"],
+    ),
+}
+
+
+class Budgets(Asked):
+    flags = ("--effort-budgets", f"low={LOW}")
+
+    def think(self, path, **more):
+        """What was thought and answered, and the tokens of the thought."""
+        question, _, said, count = THOUGHTS[path]
+        answer = self.ask(path, {**question, **more})
+        thought, text = said(answer)
+        by_itself = tokens(self.server, thought)
+        if count:
+            self.assertEqual(count(answer["usage"]), by_itself)
+        self.assertIn("Paris", text)
+        return thought, by_itself
+
+    def test_a_thought_ends_at_its_budget_and_the_answer_still_comes(self):
+        for path, (_, limits, _, _) in THOUGHTS.items():
+            free, most = self.think(path)
+            self.assertGreater(most, LOW)
+            for limit in limits:
+                with self.subTest(path=path, limit=limit):
+                    thought, spent = self.think(path, **limit)
+                    self.assertTrue(free.startswith(thought), thought)
+                    self.assertTrue(0 < spent <= LOW, (thought, spent))
+
+    def test_a_thought_has_as_many_tokens_as_it_may_and_no_more_than_it_needs(self):
+        free, most = self.think("/v1/messages")
+        for budget in range(1, most + 3):
+            with self.subTest(budget=budget):
+                thought, spent = self.think("/v1/messages", thinking={"type": "enabled", "budget_tokens": budget})
+                self.assertTrue(0 < spent <= budget, (thought, spent))
+                self.assertEqual(thought == free, budget >= most)
+        self.assertEqual(self.think("/v1/messages", output_config={"effort": "medium"})[0], free)
 
 
 if __name__ == "__main__":
