@@ -15,7 +15,7 @@ use super::sampling::{SamplingBuffers, found};
 use super::scratch::{HostArenas, Rows};
 use super::state::Ferry;
 use super::step::{Found, Kv, Places, Row};
-use crate::kernels::attention::span;
+use crate::kernels::attention::{row_bytes, span};
 use crate::kernels::control;
 use crate::kernels::gemm::Path;
 use crate::kernels::kv::{KvLayout, KvType};
@@ -406,7 +406,8 @@ pub fn scratch_bytes(
     let rules = SamplingBuffers::rule_bytes(shape, sessions);
     // Tables and mailboxes; rows of decode steps, of which the parts of attention are the most.
     let rows: u64 = batches(sessions).map(u64::from).sum();
-    let small = (4 << 20) + rows * (2 << 20);
+    let parts = row_bytes(int(shape.heads), int(shape.kv_heads), caps);
+    let small = (4 << 20) + rows * (parts + (1 << 20));
     logits + rules + small + prefill::scratch_bytes(shape, chunk, path.bytes())
 }
 

@@ -137,6 +137,15 @@ pub fn splits(kv_heads: u32, caps: &Caps) -> u32 {
     (2 * caps.compute_units.unwrap_or(32)).div_ceil(kv_heads.max(1)).clamp(8, MAX_SPLITS)
 }
 
+/// Bytes of the maximum and the sum of a head in a split.
+const STATS_BYTES: u64 = 8;
+
+/// Bytes of what all splits of a row leave, where there are so many as [`splits`] says.
+pub fn row_bytes(heads: u32, kv_heads: u32, caps: &Caps) -> u64 {
+    let each = HEAD_DIM as u64 * 4 + STATS_BYTES;
+    u64::from(splits(kv_heads, caps)) * u64::from(heads) * each
+}
+
 fn select(shape: &AttentionShape, caps: &Caps) -> Result<SplitConstants, String> {
     Ok(SplitConstants {
         workgroup: WORKGROUP,
@@ -284,12 +293,12 @@ impl Attention {
 
     /// Bytes of the weighted values of all splits of so many rows.
     pub fn values_bytes(&self, rows: u32) -> u64 {
-        self.stats_bytes(rows) / 8 * HEAD_DIM as u64 * 4
+        self.stats_bytes(rows) / STATS_BYTES * HEAD_DIM as u64 * 4
     }
 
     /// Bytes of the maxima and sums of all splits of so many rows.
     pub fn stats_bytes(&self, rows: u32) -> u64 {
-        u64::from(rows) * u64::from(self.splits) * u64::from(self.shape.heads) * 8
+        u64::from(rows) * u64::from(self.splits) * u64::from(self.shape.heads) * STATS_BYTES
     }
 
     /// Adds the first dispatch, for `rows` rows of the control block, to the last level of `graph`. Its cost is that

@@ -27,6 +27,8 @@ pub enum FailureKind {
     },
     /// `previous_response_id` names nothing that is kept.
     UnknownResponse,
+    /// A path names a response that is not kept.
+    NoResponse,
     /// A wrong or missing key.
     Unauthorized,
     /// No such model.
@@ -84,7 +86,7 @@ impl FailureKind {
         match self {
             Self::Invalid | Self::ContextLength { .. } | Self::UnknownResponse => 400,
             Self::Unauthorized => 401,
-            Self::UnknownModel | Self::UnknownPath => 404,
+            Self::UnknownModel | Self::UnknownPath | Self::NoResponse => 404,
             Self::Method => 405,
             Self::Timeout => 408,
             Self::TooLarge => 413,

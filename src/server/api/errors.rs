@@ -61,7 +61,10 @@ pub(super) fn messages_error(failure: &Failure) -> Value {
 fn openai_kind(kind: FailureKind) -> (&'static str, Option<&'static str>) {
     const INVALID: &str = "invalid_request_error";
     match kind {
-        FailureKind::Invalid | FailureKind::Timeout | FailureKind::TooLarge => (INVALID, None),
+        FailureKind::Invalid
+        | FailureKind::NoResponse
+        | FailureKind::Timeout
+        | FailureKind::TooLarge => (INVALID, None),
         FailureKind::ContextLength { .. } => (INVALID, Some("context_length_exceeded")),
         FailureKind::UnknownResponse => (INVALID, Some("previous_response_not_found")),
         FailureKind::Unauthorized => ("authentication_error", None),
@@ -84,7 +87,9 @@ fn messages_kind(kind: FailureKind) -> &'static str {
         | FailureKind::Method
         | FailureKind::Timeout => "invalid_request_error",
         FailureKind::Unauthorized => "authentication_error",
-        FailureKind::UnknownModel | FailureKind::UnknownPath => "not_found_error",
+        FailureKind::UnknownModel | FailureKind::UnknownPath | FailureKind::NoResponse => {
+            "not_found_error"
+        }
         FailureKind::TooLarge => "request_too_large",
         FailureKind::QueueFull => "rate_limit_error",
         FailureKind::Engine => "api_error",
@@ -95,6 +100,16 @@ fn messages_kind(kind: FailureKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_response_that_is_not_kept_is_no_unknown_endpoint() {
+        let code = |kind| {
+            let body = failure_body(Some(Api::Responses), &Failure::new(kind, "gone"), "req_1");
+            (kind.status(), body["error"]["code"].clone())
+        };
+        assert_eq!(code(FailureKind::NoResponse), (404, Value::Null));
+        assert_eq!(code(FailureKind::UnknownPath), (404, json!("unknown_endpoint")));
+    }
 
     #[test]
     fn both_shapes() {

@@ -60,10 +60,12 @@ fn typed(node: &Node<'_>) -> Result<(Option<bool>, Option<usize>), Failure> {
     match kind.string()?.as_str() {
         "enabled" => {
             let Some(budget) = object.get("budget_tokens") else { return Ok((Some(true), None)) };
-            let tokens = usize::try_from(budget.integer()?).map_err(|_| {
-                budget.refused(format!("must not be negative, found {}", budget.text()))
-            })?;
-            Ok((Some(true), Some(tokens)))
+            let tokens = budget.integer()?;
+            if tokens < 0 {
+                let found = budget.text();
+                return Err(budget.refused(format!("must not be negative, found {found}")));
+            }
+            Ok((Some(true), Some(usize::try_from(tokens).unwrap_or(usize::MAX))))
         }
         "adaptive" => Ok((Some(true), None)),
         "disabled" => Ok((Some(false), None)),
@@ -133,6 +135,8 @@ mod tests {
         let (yes, no) = (Some(true), Some(false));
         check("{}", None, None, None);
         check(r#"{"thinking":{"type":"enabled","budget_tokens":2000}}"#, yes, None, Some(2000));
+        let endless = r#"{"thinking":{"type":"enabled","budget_tokens":99999999999999999999}}"#;
+        check(endless, yes, None, Some(usize::MAX));
         check(r#"{"thinking":{"type":"adaptive"}}"#, yes, None, None);
         check(r#"{"thinking":{"type":"disabled"},"think":true}"#, no, None, None);
         check(r#"{"thinking":true}"#, yes, None, None);

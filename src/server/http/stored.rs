@@ -53,5 +53,5 @@ pub(super) async fn cancel(
 
 fn unknown(id: &str) -> Failure {
     let text = format!("there is no response {id:?}: it was never stored, or is gone");
-    Failure::new(FailureKind::UnknownPath, text)
+    Failure::new(FailureKind::NoResponse, text)
 }

@@ -12,8 +12,8 @@ fn no_more_memory_is_taken_than_was_planned() {
         let setup = run::Setup { chunk, sessions, ..setup(quality, F16, F16) };
         let Some(run) = Run::new(&model, &setup) else { return };
         let (taken, planned) = run.memory(&model, &setup);
-        // Staging of copies, and what blocks are rounded up by.
-        let beside = 2 * (16 << 20) + (4 << 20);
+        // Staging of copies, mailboxes, and a last block where buffers took more than their bytes.
+        let beside = 2 * (16 << 20) + (2 << 20) + planned / 64 + (1 << 20);
         assert!(taken <= planned + beside, "{setup:?}: {taken} bytes, planned {planned}");
         assert!(planned <= taken + (40 << 20), "{setup:?}: {taken} bytes, planned {planned}");
     }

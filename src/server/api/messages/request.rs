@@ -34,8 +34,10 @@ pub(crate) fn parse(request: &Object<'_>, context: &Context<'_>) -> Result<Parse
     let mut parsed = settings::request(Api::Messages, request, input, context.vocab)?;
     parsed.limit = sampling::limit(request, &["max_tokens"])?;
     parsed.calls = tools::calls(request, &functions, tools::itself(&functions))?;
-    let output = request.object("output_config")?;
-    parsed.format = format::read(output.and_then(|output| output.get("format")).as_ref())?;
+    let output = request.object("output_config")?.and_then(|output| output.get("format"));
+    // The same by its name of before.
+    let output = output.or_else(|| request.get("output_format"));
+    parsed.format = format::read(output.as_ref())?;
     let shape = Shape::new(&parsed, Form::Messages);
     Ok(Parsed { request: parsed, shape, warnings: contents.warnings() })
 }

@@ -92,7 +92,8 @@ fn refuse_unsupported(request: &Object<'_>) -> Result<(), Failure> {
 
 fn conversation(id: &str, context: &Context<'_>) -> Result<Vec<Arc<Entry>>, Failure> {
     context.responses.conversation(id).ok_or_else(|| {
-        let message = format!("no response with the id {id} is kept; send the whole input instead");
+        let message =
+            format!("no response with the id `{id}` is kept; send the whole input instead");
         Failure::new(FailureKind::UnknownResponse, message).about("previous_response_id")
     })
 }

@@ -40,6 +40,21 @@ fn a_request_as_agents_send_it() {
 }
 
 #[test]
+fn a_format_is_found_by_its_name_of_before() {
+    let body =
+        |field: &str| format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"q\"}}],{field}}}");
+    let format = r#"{"type":"json_schema","schema":{"type":"object"}}"#;
+    let read = |field: String| read(Api::Messages, &body(&field)).unwrap().request;
+    let now = read(format!("\"output_config\":{{\"format\":{format}}}"));
+    assert!(matches!(now.format, Format::JsonSchema { .. }));
+    assert_eq!(read(format!("\"output_format\":{format}")), now);
+    let both = format!(
+        "\"output_config\":{{\"format\":{format}}},\"output_format\":{{\"type\":\"text\"}}"
+    );
+    assert_eq!(read(both), now);
+}
+
+#[test]
 fn a_moving_cache_breakpoint_changes_nothing() {
     let body = |first: &str, second: &str| {
         format!(
