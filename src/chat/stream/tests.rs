@@ -168,6 +168,38 @@ fn the_newlines_behind_a_thought_are_the_templates() {
 }
 
 #[test]
+fn the_white_space_before_a_block_is_kept_to_the_byte() {
+    for space in ["", "\n", "\n\n", " \n\n\n", "\t ", "\r\n"] {
+        let reply = read_text(&format!("Look:{space}{CALL}"), false, End::Turn).1;
+        assert_eq!(reply.content, "Look:", "{space:?}");
+        assert_eq!(reply.block.unwrap().text(), format!("{space}{CALL}"));
+    }
+}
+
+#[test]
+fn white_space_between_thought_and_call_is_no_content() {
+    for space in ["", "\n", "\n\n", "\n\n\n", " \n\n \t\n"] {
+        let text = format!("t\n</think>{space}{CALL}");
+        let (events, reply) = read_text(&text, true, End::Turn);
+        assert_eq!(lines(&events), with_call(&["think \"t\""]), "{space:?}");
+        assert_eq!(reply.content, "");
+        let (events, reply) = read_ids(
+            &[
+                "t\n",
+                "</think>",
+                &format!("{space} "),
+                "<tool_call>",
+                "\n<function=f>\n</function>\n",
+                "</tool_call>",
+            ],
+            true,
+        );
+        assert_eq!(lines(&events), ["think \"t\"", "call f", "done"], "{space:?}");
+        assert_eq!(reply.content, "");
+    }
+}
+
+#[test]
 fn a_thought_that_never_closes() {
     let (events, reply) = read_text(&format!(" so\n{CALL} </thi"), true, End::Cut);
     assert_eq!(lines(&events), [format!("think {:?}", format!("so\n{CALL} </thi"))]);
@@ -201,6 +233,27 @@ fn parallel_calls_and_functions_sharing_a_block() {
     let reply = check(shared, &["call f", "done", "call g", "done"]);
     assert_eq!(reply.block.unwrap().text(), shared);
     assert!(reply.repairs.is_empty());
+}
+
+#[test]
+fn a_marker_split_across_pieces_is_found_and_no_second_call_leaks_as_text() {
+    let text = format!("Look:\n\n{CALL}\n{CALL}");
+    let expected = [&["text \"Look:\""][..], &CALL_EVENTS, &CALL_EVENTS].concat();
+    for at in 0..=text.len() {
+        let (a, b) = text.as_bytes().split_at(at);
+        let (events, reply) = read(options(Source::Text, false), &[a, b], End::Turn);
+        assert_eq!(lines(&events), expected, "cut at byte {at}");
+        assert_eq!((reply.calls.len(), reply.content.as_str()), (2, "Look:"));
+    }
+    // In tokens the markers of blocks are whole; the tags inside are not.
+    let inside = CALL.strip_prefix("<tool_call>").unwrap().strip_suffix("</tool_call>").unwrap();
+    for at in 1..inside.len() {
+        let (a, b) = inside.split_at(at);
+        let call = ["<tool_call>", a, b, "</tool_call>"];
+        let (events, reply) = read_ids(&[&call[..], &["\n"], &call].concat(), false);
+        assert_eq!(lines(&events), [CALL_EVENTS, CALL_EVENTS].concat(), "cut at byte {at}");
+        assert_eq!((reply.calls.len(), reply.content.as_str()), (2, ""));
+    }
 }
 
 #[test]

@@ -424,4 +424,43 @@ pub(super) mod tests {
         let calls = answered_calls(&conversation, &prompt);
         Rendered { calls, ..Rendered::new(&tokenizer, prompt) }
     }
+
+    fn thought(ctx_tokens: usize, effort: Option<Effort>) -> Thought {
+        let tokenizer = Arc::new(Tokenizer::stand_in(400).unwrap());
+        let office = Office::new(Arc::new(Config::default()), tokenizer, ctx_tokens, None);
+        office.think_mode(&Thinking { effort, ..Thinking::default() })
+    }
+
+    #[test]
+    fn named_efforts_are_budgets_that_leave_room_for_an_answer() {
+        // In a reply with much room, in one with an eighth of it to spare, in one with 256 tokens to spare.
+        for (effort, budgets) in [
+            (Effort::Minimal, [512, 512, 512]),
+            (Effort::Low, [1024, 1024, 744]),
+            (Effort::Medium, [4096, 3584, 744]),
+            (Effort::High, [16_384, 3584, 744]),
+            (Effort::XHigh, [87_500, 3584, 744]),
+            (Effort::Max, [87_500, 3584, 744]),
+        ] {
+            let thought = thought(262_144, Some(effort));
+            let found = [100_000, 4096, 1000].map(|reply| thought.budget.within(reply));
+            let expected = budgets.map(|tokens| Some(Budget::thought(tokens)));
+            assert_eq!(found, expected, "{effort:?}");
+        }
+        assert_eq!(thought(262_144, None).budget.within(100_000), None, "nothing is named");
+    }
+
+    #[test]
+    fn the_largest_effort_needs_a_large_context_and_is_the_second_largest_without() {
+        for (ctx_tokens, effort, mode, is_lessened) in [
+            (98_304, Effort::Max, ThinkMode::Max, false),
+            (98_303, Effort::Max, ThinkMode::On, true),
+            (98_303, Effort::XHigh, ThinkMode::On, false),
+        ] {
+            let thought = thought(ctx_tokens, Some(effort));
+            let found = (thought.mode, thought.lessened.is_some());
+            assert_eq!(found, (mode, is_lessened), "{effort:?} in {ctx_tokens}");
+            assert_eq!(thought.budget, ThoughtLimit::Tokens(None));
+        }
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use q36::chat::Message;
 use q36::kv::{self, Limits};
+use q36::model::Model;
 use q36::server::schedule::Config;
 use q36::server::{Finish, Request};
 
@@ -12,7 +13,7 @@ use super::disk::{call, long, short};
 use super::harness::{Heard, Server, blunt, chat, demo, with_tool};
 use super::scripted::{Control, Replies, scripted};
 use super::spoiled::spoiled;
-use crate::support::temp_dir;
+use crate::support::{temp_dir, tiny_model};
 
 const REPLIES: Replies = &[
     ("plan", "I wonder.\n</think>\n\nShall I read it?"),
@@ -22,6 +23,7 @@ const REPLIES: Replies = &[
     ),
     ("<tool_response>", "Seen.\n</think>\n\nThere it is. Go on?"),
     ("thanks", "Nice.\n</think>\n\nYou are welcome."),
+    ("odd", "A call.\n</think>\n\nI call:\n<function=nobody>\n</function>"),
     ("hi", "Ho."),
 ];
 
@@ -111,6 +113,38 @@ fn a_call_that_was_cut_off_costs_no_more_than_its_turn() {
 }
 
 #[test]
+fn markup_that_is_no_call_is_text_and_the_next_turn_evaluates_only_itself() {
+    let server = Server::start(Config::default(), scripted(4096, REPLIES, &Control::default()));
+    let messages = vec![Message::user("Something odd")];
+    let odd = server.ask("1", with_tool(chat(&messages)));
+    assert_eq!(odd.outcome.finish, Finish::Stop);
+    assert_eq!(odd.outcome.text, "I call:\n<function=nobody>\n</function>");
+    server.wait_until(|server| server.finish("1").is_some());
+    let said = format!("{:?}", server.said("1"));
+    assert!(said.contains("invalid tool call"), "{said}");
+    let last = server.ask("2", with_tool(chat(&next(&messages, &odd, "thanks"))));
+    assert_eq!(last.evaluated(), between(&server, "thanks"));
+}
+
+#[test]
+fn a_block_that_is_never_closed_costs_no_more_than_its_turn() {
+    let server = Server::start(Config::default(), demo(1, 4));
+    let model = Model::open(&tiny_model()).unwrap();
+    let end = q36::engine::tokenizer_of(&model).unwrap().special().im_end;
+    let mut request = call(&server, false);
+    // The turn ends in the first value.
+    request.sampling.bias = vec![(end, 1000.0)];
+    let broken = server.ask("1", request);
+    assert!(broken.outcome.calls.is_empty(), "{:?}", broken.outcome);
+    assert!(broken.outcome.open_call.is_some(), "{:?}", broken.outcome);
+    assert!(broken.outcome.usage.output_tokens < 100, "no limit cut it off: {:?}", broken.outcome);
+    let messages = next(&long("Call the function."), &broken, "And then?");
+    let again = server.ask("2", with_tool(short(blunt(&messages))));
+    assert_eq!(server.continuation("2").source, "anchor");
+    assert!(again.evaluated() < 40, "{:?}", again.outcome.usage);
+}
+
+#[test]
 fn a_saved_session_that_cannot_be_continued_is_deleted_and_the_prompt_begins_anew() {
     let dir = temp_dir();
     let limits = Limits { min_tokens: 32, ..Limits::default() };
@@ -127,9 +161,12 @@ fn a_saved_session_that_cannot_be_continued_is_deleted_and_the_prompt_begins_ane
     assert_eq!(again.outcome.usage.cached_tokens, 0, "told as it was");
     let said = format!("{:?}", server.said("2"));
     assert!(said.contains("could not be continued"), "{said}");
-    server.wait_until(|_| files(dir.path()) >= 1);
-    // The same request does not come upon the same file again.
+    server.wait_until(|server| server.has_noted("deleted "));
+    // The same request does not come upon the same file again, but upon what was saved instead of it.
+    server.wait_until(|server| server.has_noted("stored "));
     let third = server.ask("3", request());
+    assert_eq!(server.continuation("3").source, "disk-text");
+    assert!(third.outcome.usage.cached_tokens > 0);
     assert_eq!(third.outcome.text, first.outcome.text);
     assert!(!format!("{:?}", server.said("3")).contains("could not be continued"));
 }

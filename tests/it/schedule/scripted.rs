@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use q36::engine::sample::{DrawRules, Sampler, SamplerParams};
 use q36::engine::{
@@ -28,11 +29,14 @@ pub(super) enum Did {
 #[derive(Debug, Default)]
 struct Shared {
     did: Vec<Did>,
+    /// How long each slice might take.
+    limits: Vec<Duration>,
     /// Steps that may still be done; `None` is any number.
     steps: Option<usize>,
     /// Slices likewise.
     slices: Option<usize>,
-    fail_next_step: bool,
+    /// The next step of at least so many sessions fails.
+    failing_members: Option<usize>,
     fail_next_slice: bool,
     /// Engines that are open.
     engines: usize,
@@ -49,7 +53,13 @@ impl Control {
 
     /// What was done since the last call.
     pub(super) fn take(&self) -> Vec<Did> {
-        std::mem::take(&mut self.lock().did)
+        self.take_timed().0
+    }
+
+    /// The same, and the limits of the slices among it.
+    pub(super) fn take_timed(&self) -> (Vec<Did>, Vec<Duration>) {
+        let mut shared = self.lock();
+        (std::mem::take(&mut shared.did), std::mem::take(&mut shared.limits))
     }
 
     /// Lets so many more steps happen; then the engine waits.
@@ -71,8 +81,9 @@ impl Control {
         self.0.1.notify_all();
     }
 
-    pub(super) fn fail_next_step(&self) {
-        self.lock().fail_next_step = true;
+    /// Makes the next step of at least so many sessions fail.
+    pub(super) fn fail_step_of(&self, members: usize) {
+        self.lock().failing_members = Some(members);
     }
 
     pub(super) fn fail_next_slice(&self) {
@@ -92,7 +103,8 @@ impl Control {
 
     /// Waits until a step or a slice may happen, and takes note of it.
     fn pass(&self, did: Did) -> bool {
-        let is_step = matches!(did, Did::Step(_));
+        let members = if let Did::Step(sessions) = &did { Some(sessions.len()) } else { None };
+        let is_step = members.is_some();
         let closed = |shared: &mut Shared| {
             let left = if is_step { shared.steps } else { shared.slices };
             left == Some(0)
@@ -101,8 +113,10 @@ impl Control {
         let left = if is_step { &mut shared.steps } else { &mut shared.slices };
         *left = left.map(|n| n - 1);
         shared.did.push(did);
-        let fails = if is_step { &mut shared.fail_next_step } else { &mut shared.fail_next_slice };
-        !std::mem::take(fails)
+        match members {
+            Some(members) => shared.failing_members.take_if(|least| *least <= members).is_none(),
+            None => !std::mem::take(&mut shared.fail_next_slice),
+        }
     }
 }
 
@@ -205,6 +219,7 @@ impl Engine for Served {
         let (tokens, mut report) = self.jobs.remove(&id).ok_or(Error::NoPrompt(id.0))?;
         let held = self.tokens(id).len();
         let end = (held + self.info().chunk_tokens).min(tokens.len());
+        self.control.lock().limits.push(slice.limit);
         if !self.control.pass(Did::Slice(id.0, end - held)) {
             return Err(broken(id));
         }

@@ -1,5 +1,7 @@
 //! Several sessions: who gets which, in which order work is done, and that nobody notices the others.
 
+use std::time::Duration;
+
 use q36::chat::Message;
 use q36::server::schedule::Config;
 use q36::server::{FailureKind, Request, Sampling, Update, Waiting};
@@ -49,6 +51,9 @@ fn a_reply_is_the_same_in_company_and_alone() {
         sampled("Where is the river?", 8),
         sampled("The fox met the bear.", 9),
         sampled("What year was it in the town by the river, and who was there?", 10),
+        sampled("Where is the river?", 11),
+        sampled("The fox met the bear.", 7),
+        sampled("Who was there?", 12),
     ];
     let alone: Vec<String> = requests
         .iter()
@@ -57,13 +62,14 @@ fn a_reply_is_the_same_in_company_and_alone() {
             server.ask("1", request.clone()).outcome.text
         })
         .collect();
-    let config = Config { sessions: 3, ..Config::default() };
-    let server = Server::start(config, demo(3, 0));
+    let config = Config { sessions: 4, ..Config::default() };
+    let server = Server::start(config, demo(4, 0));
     let inboxes: Vec<_> =
         requests.iter().map(|request| server.submit("x", request.clone())).collect();
     let together: Vec<String> =
         inboxes.into_iter().map(|inbox| hear(inbox).unwrap().outcome.text).collect();
     assert_eq!(together, alone);
+    assert_eq!(together[0], together[5], "the same request with the same seed");
 }
 
 #[test]
@@ -112,24 +118,54 @@ fn replies_share_steps_and_prompts_take_turns() {
 }
 
 #[test]
+fn slices_beside_replies_take_a_fifth_of_the_stall_that_is_allowed_and_are_longer_alone() {
+    let control = Control::default();
+    let decode_stall = Duration::from_millis(100);
+    let config = Config { sessions: 2, decode_stall, ..Config::default() };
+    let server = Server::start(config, scripted(2048, REPLIES, &control));
+    control.allow_steps(0);
+    let reply = server.submit("reply", ask("count"));
+    server.wait_until(|server| server.desk.status().slots[0].state == "decode");
+    let (_, limits) = control.take_timed();
+    assert!(limits.iter().all(|limit| *limit > decode_stall), "alone before it: {limits:?}");
+    let prompt = server.submit("prompt", ask(&format!("{} first", "word ".repeat(200))));
+    control.release();
+    hear(reply).unwrap();
+    hear(prompt).unwrap();
+    let (did, limits) = control.take_timed();
+    let end = did.iter().rposition(|did| *did == Did::Step(vec![0])).unwrap();
+    let beside = did[..end].iter().filter(|did| matches!(did, Did::Slice(..))).count();
+    assert!(beside > 4 && beside < limits.len(), "{beside} slices of {}", limits.len());
+    assert!(limits[..beside].iter().all(|limit| *limit <= decode_stall / 5), "{limits:?}");
+    assert!(limits.last().is_some_and(|limit| *limit > decode_stall), "alone behind it");
+}
+
+#[test]
 fn a_failed_step_fails_all_its_members_and_nobody_else() {
     let control = Control::default();
     let server = server(3, &control);
-    control.allow_steps(0);
+    // All three begin together, so that the two short prompts are there within a round of each other.
+    control.allow_slices(0);
     let failing = ["count to ten", "count again"].map(|text| server.submit(text, ask(text)));
-    server.wait_until(|server| {
-        let decoding = server.desk.status().slots.iter().filter(|s| s.state == "decode").count();
-        decoding >= 1
-    });
-    let waiting = server.submit("first", ask("first"));
-    control.fail_next_step();
+    let other = ask(&format!("{} first", "word ".repeat(200)));
+    let filling = server.submit("first", other);
+    control.fail_step_of(2);
     control.release();
-    let ends = failing.map(hear);
-    assert!(ends.iter().any(Result::is_err));
-    for failure in ends.into_iter().filter_map(Result::err) {
-        assert_eq!(failure.kind, FailureKind::Engine);
+    for inbox in failing {
+        assert_eq!(hear(inbox).unwrap_err().kind, FailureKind::Engine);
     }
-    assert_eq!(hear(waiting).unwrap().outcome.text, "This is the first.");
+    let heard = hear(filling).unwrap();
+    assert_eq!(heard.outcome.text, "This is the first.");
+    let did = control.take();
+    let failed = did.iter().position(|did| *did == Did::Step(vec![0, 1])).unwrap();
+    let evaluated = |did: &[Did]| -> usize {
+        let of_prompt = |did: &Did| if let Did::Slice(2, tokens) = did { *tokens } else { 0 };
+        did.iter().map(of_prompt).sum()
+    };
+    // Its prompt was on its way when the step failed, and went on from there.
+    let [before, behind] = [&did[..failed], &did[failed..]].map(evaluated);
+    assert!(before > 0 && behind > 0, "{before} tokens before and {behind} behind the failure");
+    assert_eq!(before + behind, heard.evaluated());
     assert_eq!(server.ask("again", ask("second")).outcome.text, "This is the second.");
 }
 
@@ -204,4 +240,26 @@ fn a_conversation_finds_its_session_and_a_new_one_an_empty_one() {
     // Nothing of it is known: the session that was used longest ago gives way.
     server.ask("4", chat(&[Message::user("count")]));
     assert_eq!(server.desk.status().slots[0].tokens, status.slots[0].tokens);
+}
+
+#[test]
+fn a_long_common_beginning_that_nothing_can_go_on_from_leaves_its_session_alone() {
+    let control = Control::default();
+    let server = server(2, &control);
+    let system = Message::system("The fox met the bear at the river. ".repeat(20));
+    let question = vec![system.clone(), Message::user("first")];
+    let first = server.ask("1", blunt(&question));
+    control.take();
+    // A state behind the common beginning is of no use for a prompt that goes on otherwise.
+    let other = server.ask("2", blunt(&[system, Message::user("second")]));
+    assert_eq!(other.outcome.usage.cached_tokens, 0);
+    let did = control.take();
+    let is_elsewhere = |did: &Did| match did {
+        Did::Slice(session, _) => *session == 1,
+        Did::Step(sessions) => *sessions == [1],
+    };
+    assert!(did.iter().all(is_elsewhere), "the empty session is taken: {did:?}");
+    let next = [question, vec![first.message(false), Message::user("third")]].concat();
+    let heard = server.ask("3", blunt(&next));
+    assert!(heard.outcome.usage.cached_tokens > first.outcome.usage.prompt_tokens);
 }

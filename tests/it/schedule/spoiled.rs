@@ -1,4 +1,4 @@
-//! An engine that cannot go on from states that were loaded, whatever else it can.
+//! An engine that cannot go on from states that an earlier one wrote, whatever else it can.
 
 use q36::engine::sample::{DrawRules, Sampler, SamplerParams};
 use q36::engine::{
@@ -12,16 +12,20 @@ use q36::tokenizer::{TokenId, Tokenizer};
 /// Around another engine.
 struct Spoiled {
     inner: Box<dyn StateIo>,
+    /// A state of an earlier engine was loaded, and nothing was done with it.
     is_loaded: bool,
+    /// It has handed out states of its own: what is loaded from now on is one of them.
+    has_saved: bool,
 }
 
-/// The engine of `open`, which fails at the first work on a loaded state.
+/// The engine of `open`, which fails at the first work on a state that it did not write itself.
 pub(super) fn spoiled(
     mut open: impl FnMut() -> Opened + Send + 'static,
 ) -> impl FnMut() -> Opened + Send + 'static {
     move || {
         let Opened { engine, tokenizer } = open();
-        Opened { engine: Box::new(Spoiled { inner: engine, is_loaded: false }), tokenizer }
+        let engine = Spoiled { inner: engine, is_loaded: false, has_saved: false };
+        Opened { engine: Box::new(engine), tokenizer }
     }
 }
 
@@ -120,6 +124,7 @@ impl StateIo for Spoiled {
     }
 
     fn state_head(&mut self, at: Position) -> Result<(Vec<TokenId>, Vec<f32>), Error> {
+        self.has_saved = true;
         self.inner.state_head(at)
     }
 
@@ -137,7 +142,8 @@ impl StateIo for Spoiled {
         tokens: &[TokenId],
         source: &mut dyn StateSource,
     ) -> Result<bool, Error> {
-        self.is_loaded = self.inner.import_state(id, tokens, source)?;
-        Ok(self.is_loaded)
+        let is_whole = self.inner.import_state(id, tokens, source)?;
+        self.is_loaded = is_whole && !self.has_saved;
+        Ok(is_whole)
     }
 }

@@ -1,9 +1,10 @@
 //! Conversations: what the next turn costs, counted in tokens.
 
 use q36::chat::{Message, RenderOptions, render};
-use q36::server::schedule::Config;
+use q36::server::schedule::{Config, EffortBudgets};
 use q36::server::{
-    Api, Failure, FailureKind, Finish, Format, Input, Request, Sampling, State, Thinking, Update,
+    Api, Effort, Failure, FailureKind, Finish, Format, Input, Request, Sampling, State, Thinking,
+    Update, What,
 };
 use q36::tokenizer::TokenId;
 
@@ -127,15 +128,45 @@ fn limits_end_a_reply_and_nothing_can_be_asked_for() {
     );
 }
 
-#[test]
-fn a_named_effort_bounds_the_thought() {
-    let config = Config::default();
-    let server = Server::start(config, scripted(2048, REPLIES, &Control::default()));
-    let thinking = Thinking { budget: Some(5), ..Thinking::default() };
+/// Tokens of a thought that would go on for longer.
+fn bounded(server: &Server, thinking: Thinking) -> usize {
     let request = Request { thinking, limit: Some(400), ..chat(&[Message::user("endless")]) };
     let heard = server.ask("1", request);
-    assert_eq!(heard.outcome.usage.reasoning_tokens, 5);
     assert!(!heard.outcome.thought_open);
+    heard.outcome.usage.reasoning_tokens
+}
+
+#[test]
+fn a_named_effort_bounds_the_thought() {
+    let efforts = EffortBudgets { low: Some(5), medium: Some(7), ..EffortBudgets::default() };
+    let config = Config { efforts, ..Config::default() };
+    let server = Server::start(config, scripted(2048, REPLIES, &Control::default()));
+    for (effort, tokens) in [(Effort::Low, 5), (Effort::Medium, 7)] {
+        let thinking = Thinking { effort: Some(effort), ..Thinking::default() };
+        assert_eq!(bounded(&server, thinking), tokens, "{effort:?}");
+    }
+}
+
+#[test]
+fn a_number_of_tokens_bounds_the_thought_whatever_the_effort() {
+    let server = server(&Control::default());
+    for effort in [None, Some(Effort::High)] {
+        let thinking = Thinking { budget: Some(5), effort, ..Thinking::default() };
+        assert_eq!(bounded(&server, thinking), 5, "{effort:?}");
+    }
+}
+
+#[test]
+fn the_largest_effort_is_lessened_in_a_small_context_and_that_is_said() {
+    let server = server(&Control::default());
+    let is_said = |id: &str, effort: Effort| {
+        let thinking = Thinking { effort: Some(effort), ..Thinking::default() };
+        server.ask(id, Request { thinking, ..chat(&capital()) });
+        let is_about = |what: &What| matches!(what, What::Warning(text) if text.contains("effort"));
+        server.said(id).iter().any(is_about)
+    };
+    assert!(is_said("1", Effort::Max));
+    assert!(!is_said("2", Effort::XHigh));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What went wrong between clients and other servers, and must not here (server.md 18.3, 18.4): one test each, named after
 //! the behaviour.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::{ResponseStore, answer, failure_body};
 use super::support::{MINIMAL, Reply, conversation, events, frames, lines, read, read_with, stamp};
@@ -268,4 +268,90 @@ fn null_is_absent_in_every_api() {
         assert_eq!(found.request, expected, "{api:?}");
         assert!(found.warnings.is_empty());
     }
+}
+
+/// A body with everything that may be there or not; what has an order that counts has one member.
+fn full(api: Api) -> Value {
+    let shared = json!({"model": "m", "stream": true, "temperature": 0.5, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 7,
+        "stop": ["x"], "max_tokens": 9, "reasoning_effort": "low"});
+    let parts = |kind: &str| json!([{"type": kind, "text": "q"}, {"type": kind, "text": "r"}]);
+    let f = json!({"name": "f", "description": "d", "parameters": {"type": "object"}});
+    let own = match api {
+        Api::Chat => {
+            json!({"stream_options": {"include_usage": true}, "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "tools": [{"type": "function", "function": f}],
+            "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": parts("text")},
+                {"role": "assistant", "content": "a", "reasoning_content": "t",
+                    "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"n\":1}"}}]},
+                {"role": "tool", "tool_call_id": "c", "content": "r"}]})
+        }
+        Api::Completions => json!({"prompt": "q", "suffix": "s", "logprobs": 2}),
+        Api::Responses => {
+            json!({"instructions": "S", "reasoning": {"effort": "low", "summary": "auto"},
+            "tools": [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}],
+            "tool_choice": {"type": "function", "name": "f"},
+            "input": [{"type": "message", "role": "user", "content": parts("input_text")},
+                {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "t"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"n\":1}"},
+                {"type": "function_call_output", "call_id": "c", "output": "r"}]})
+        }
+        Api::Messages => {
+            json!({"system": parts("text"), "thinking": {"type": "enabled", "budget_tokens": 2000},
+            "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+            "tool_choice": {"type": "tool", "name": "f"},
+            "messages": [{"role": "user", "content": parts("text")},
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"},
+                    {"type": "tool_use", "id": "c", "name": "f", "input": {"n": 1}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "r"}]}]})
+        }
+    };
+    let members = [shared, own].map(|members| members.as_object().unwrap().clone());
+    Value::Object(members.into_iter().flatten().collect())
+}
+
+/// Changes the members of every object but those whose members are a function's own.
+fn every_object(value: &mut Value, change: &impl Fn(&mut Map<String, Value>)) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| every_object(item, change)),
+        Value::Object(members) => {
+            for (name, member) in members.iter_mut() {
+                let is_own = ["parameters", "input_schema", "input"].contains(&name.as_str());
+                if !(is_own && member.is_object()) {
+                    every_object(member, change);
+                }
+            }
+            change(members);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Checks that a change of every object of every body changes no request.
+#[track_caller]
+fn changes_nothing(change: impl Fn(&mut Map<String, Value>)) {
+    for (api, _) in MINIMAL {
+        let mut body = full(api);
+        let before = body.to_string();
+        every_object(&mut body, &change);
+        let after = body.to_string();
+        assert_ne!(after, before);
+        let [plain, found] = [before, after].map(|body| read(api, &body).unwrap());
+        assert_eq!(found.request, plain.request, "{body}");
+        assert_eq!(found.warnings, plain.warnings, "{body}");
+    }
+}
+
+#[test]
+fn unknown_members_are_the_same_as_absent_ones_in_every_api() {
+    changes_nothing(|members| {
+        members.insert("x_unknown".to_owned(), json!({"role": "user", "content": [1, null]}));
+        members.insert("unknown_too".to_owned(), json!("text"));
+    });
+}
+
+#[test]
+fn the_order_of_members_changes_nothing_in_any_api() {
+    changes_nothing(|members| {
+        *members = std::mem::take(members).into_iter().rev().collect();
+    });
 }

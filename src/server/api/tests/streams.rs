@@ -29,6 +29,15 @@ fn cut_call() -> Reply {
     Reply::new(&[], &["Writing."]).cut_call("write", &["{\"text\":\"a", "b"])
 }
 
+/// A thought, and nothing behind it although it is whole.
+fn thought() -> Reply {
+    Reply::new(&["Nothing ", "to say."], &[])
+}
+
+fn stopped() -> Reply {
+    Reply::new(&["A list."], &["On", "e"]).finish(Finish::StopText("END".to_owned()))
+}
+
 fn cut_thought() -> Reply {
     let reply = Reply::new(&["Hm, ", "let me"], &[]).finish(Finish::Length);
     Reply { thought_open: true, ..reply }
@@ -47,6 +56,9 @@ fn chat_streams_are_as_reviewed() {
     let chat = shape(Api::Chat, CHAT);
     golden_reply("chat-calls", &chat, &calls());
     golden_reply("chat-cut-call", &chat, &cut_call());
+    golden_reply("chat-cut-thought", &chat, &cut_thought());
+    golden_reply("chat-thought", &chat, &thought());
+    golden_reply("chat-stop-text", &chat, &stopped());
     golden_reply("chat-nothing", &chat, &Reply::default());
     golden("chat-failed-early", &frames(&chat, &broken(0)), None);
     golden("chat-failed", &frames(&chat, &broken(2)), None);
@@ -58,6 +70,11 @@ fn chat_streams_are_as_reviewed() {
 fn completions_streams_are_as_reviewed() {
     let completions = shape(Api::Completions, COMPLETIONS);
     golden_reply("completions-text", &completions, &Reply::new(&[], &["On", "ce."]));
+    let cut = Reply::new(&[], &["On", "ce"]).finish(Finish::Length);
+    golden_reply("completions-length", &completions, &cut);
+    let stopped = Reply::new(&[], &["On", "ce"]).finish(Finish::StopText("END".to_owned()));
+    golden_reply("completions-stop-text", &completions, &stopped);
+    golden_reply("completions-nothing", &completions, &Reply::default());
     golden("completions-failed", &frames(&completions, &broken(6)), None);
     let reply = Reply::new(&[], &["é", "b"]).with_logprobs().finish(Finish::Length);
     golden_reply("completions-logprobs", &shape(Api::Completions, COMPLETIONS_LOGPROBS), &reply);
@@ -82,6 +99,11 @@ fn responses_streams_are_as_reviewed() {
     golden_reply("responses-kinds", &responses, &kinds);
     golden_reply("responses-cut-call", &responses, &cut_call());
     golden_reply("responses-cut-thought", &responses, &cut_thought());
+    golden_reply("responses-thought", &responses, &thought());
+    golden_reply("responses-thought-text", &responses, &Reply::new(&["An ", "aim."], &["OK", "."]));
+    let unsaid =
+        shape(Api::Responses, r#"{"model":"m","input":"q","reasoning":{"summary":"none"}}"#);
+    golden_reply("responses-no-summary", &unsaid, &Reply::new(&["An ", "aim."], &["OK", "."]));
     golden("responses-failed-early", &frames(&responses, &broken(0)), None);
     golden("responses-failed", &frames(&responses, &broken(4)), None);
 }
@@ -92,6 +114,7 @@ fn messages_streams_are_as_reviewed() {
     golden_reply("messages-calls", &messages, &calls());
     golden_reply("messages-cut-call", &messages, &cut_call());
     golden_reply("messages-cut-thought", &messages, &cut_thought());
+    golden_reply("messages-thought", &messages, &thought());
     golden_reply("messages-nothing", &messages, &Reply::default());
     let stopped = Reply::new(&[], &["a"]).finish(Finish::StopText("END".to_owned()));
     golden_reply("messages-stop-text", &messages, &stopped);

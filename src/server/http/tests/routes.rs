@@ -264,6 +264,15 @@ async fn keys_are_asked_for() {
     assert!(answer.text().ends_with("# EOF\n"), "{}", answer.text());
 }
 
+#[track_caller]
+fn allows_every_origin(answer: &Answer) {
+    assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
+    assert_eq!(answer.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
+    assert!(answer.header("access-control-allow-headers").unwrap().starts_with('*'));
+    assert_eq!(answer.header("access-control-max-age"), Some("86400"));
+    assert_eq!(answer.header("access-control-allow-private-network"), None);
+}
+
 #[tokio::test]
 async fn with_cors_every_answer_says_so() {
     let server = Scripted::new(Config { cors: true, keys: vec!["k".into()], ..config() });
@@ -275,14 +284,32 @@ async fn with_cors_every_answer_says_so() {
     ] {
         let answer = call(&server, method, path, Body::empty()).await;
         assert_eq!(answer.status, status, "{method} {path}");
-        assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
-        assert_eq!(
-            answer.header("access-control-allow-methods"),
-            Some("GET, POST, DELETE, OPTIONS")
-        );
-        assert!(answer.header("access-control-allow-headers").unwrap().starts_with('*'));
-        assert_eq!(answer.header("access-control-max-age"), Some("86400"));
-        assert_eq!(answer.header("access-control-allow-private-network"), None);
+        allows_every_origin(&answer);
+    }
+    let known = |method: &str, path: &str, body: String| {
+        let request = Request::builder().method(method).uri(path).header("x-api-key", "k");
+        ask(&server, request.body(Body::from(body)).unwrap())
+    };
+    for (method, path, status) in
+        [("GET", "/nowhere", 404), ("GET", "/v1/models/gpt-4", 404), ("PUT", "/v1/responses", 405)]
+    {
+        let answer = known(method, path, String::new()).await;
+        assert_eq!(answer.status, status, "{method} {path}");
+        allows_every_origin(&answer);
+    }
+    for path in APIS {
+        for (model, said) in [
+            ("says", " world"),
+            ("fails", "the device is lost"),
+            ("breaks", "half"),
+            ("leaves", "shutting down"),
+        ] {
+            let answer = known("POST", path, body(model, true)).await;
+            assert_eq!(answer.status, 200, "{path} {model}");
+            assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+            assert!(answer.text().contains(said), "{path} {model}: {}", answer.text());
+            allows_every_origin(&answer);
+        }
     }
     let asks =
         Request::options("/v1/models").header("access-control-request-private-network", "true");
