@@ -11,6 +11,8 @@ pub struct Failure {
     pub message: String,
     /// The field of the request, where there is one.
     pub param: Option<String>,
+    /// Tokens of the reply that it ended.
+    pub output_tokens: usize,
 }
 
 /// Kinds of failure (server.md 2.2).
@@ -54,7 +56,7 @@ pub enum FailureKind {
 impl Failure {
     /// A failure of a kind.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None }
+        Self { kind, message: message.into(), param: None, output_tokens: 0 }
     }
 
     /// A field with a value that is not acceptable.

@@ -144,6 +144,8 @@ class Signals(unittest.TestCase):
                     self.assertEqual(names[-len(last) :], last)
                     self.assertFalse(set(names[: -len(last)]) & set(last[1:]), "it ends once")
                     check_error(events)
+                    if path == "/v1/responses":
+                        self.assertGreater(events[-1][1]["response"]["usage"]["output_tokens"], 0)
                     events = streamed(streams.getresponse())
                     self.assertFalse({name for name, _ in events} & set(last[:-2]), "nothing of it was written")
                     check_error(events)

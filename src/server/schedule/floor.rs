@@ -140,8 +140,11 @@ impl Floor {
     }
 
     /// Answers a request with an error, and frees its session.
-    pub(super) fn fail(&mut self, index: usize, failure: Failure) {
+    pub(super) fn fail(&mut self, index: usize, mut failure: Failure) {
         let error = failure.message.clone();
+        if let Work::Decode(active) = &self.slots[index].work {
+            failure.output_tokens = active.writing.tokens();
+        }
         if let Some(serving) = self.slots[index].serving() {
             serving.outbox.send(Update::Failed(failure));
         }

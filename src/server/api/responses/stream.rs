@@ -287,7 +287,8 @@ impl ResponsesStream {
         let code = if error["code"].is_null() { &error["type"] } else { &error["code"] };
         let mut response = self.response("failed");
         response["error"] = json!({"code": code, "message": error["message"]});
-        response["usage"] = usage::responses(self.usage);
+        let output_tokens = failure.output_tokens;
+        response["usage"] = usage::responses(Usage { output_tokens, ..self.usage });
         self.event("response.failed", json!({"response": response}), frames);
     }
 

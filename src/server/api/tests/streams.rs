@@ -43,11 +43,12 @@ fn cut_thought() -> Reply {
     Reply { thought_open: true, ..reply }
 }
 
-/// A failure after `count` updates of a reply.
+/// A failure after `count` updates of a reply, each of three tokens.
 fn broken(count: usize) -> Vec<Update> {
     let mut updates = calls().updates();
     updates.truncate(count);
-    updates.push(Update::Failed(Failure::new(FailureKind::Engine, "the device was lost")));
+    let failure = Failure::new(FailureKind::Engine, "the device was lost");
+    updates.push(Update::Failed(Failure { output_tokens: 3 * count, ..failure }));
     updates
 }
 
