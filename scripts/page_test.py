@@ -295,7 +295,7 @@ ASKS_ANOTHER_ORIGIN = """async ([url, key]) => {
 
 
 def lets_other_origins_in(browser, options):
-    """A page from elsewhere gets an answer, and can read errors, with --cors only; q36 itself never hears of it without."""
+    """A page from elsewhere gets an answer, and can read errors, with --cors only."""
 
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self):

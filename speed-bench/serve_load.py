@@ -14,8 +14,9 @@ random weights makes other texts of that. So an answer may also be one that the 
 prompt in another way: begun at an earlier turn, gone on to a later one, and from there to this one. That is all that may
 differ, whatever else runs. States in files begin elsewhere: on a GPU leave `--kv-disk-dir` out.
 
-Everything behind `--` goes to both servers, but for `--kv-disk-dir`, which the quiet one has not; without it that is the demo model on the processor. Needs no package. The
-exit status is 1 where an answer was wrong, a request failed, or somebody was passed over for too long.
+Everything behind `--` goes to both servers, but for `--kv-disk-dir`, which the quiet one has not; without it that is the
+demo model on the processor. Needs no package. The exit status is 1 where an answer was wrong, a request failed, or
+somebody was passed over for too long.
 """
 
 import argparse

@@ -221,9 +221,11 @@ impl Floor {
         let free = self.engine.info().ctx_tokens.saturating_sub(tokens.len() + 1);
         let setup = setup(&self.tokenizer, &serving, config.recover_calls, limit.min(free));
         let (evaluated, budget) = (tokens.len() - reused, setup.budget);
+        let thinks = setup.begins == Begins::Thought;
         self.common.note(serving.number, || {
             let seconds = took.as_secs_f64();
-            let thought = budget.map_or("any thought".to_owned(), |budget| {
+            let free_thought = if thinks { "any thought" } else { "no thought" };
+            let thought = budget.map_or(free_thought.to_owned(), |budget| {
                 let Budget { tokens, soft, hard, top_rank } = budget;
                 format!("a thought of {tokens}, closed at {soft} left if that is among the {top_rank} likeliest, at {hard} in any case")
             });

@@ -61,12 +61,8 @@ fn device_and_cpu_steer_alike() {
         // Both are within the bar of exact mathematics (design decision 19).
         assert!(apart < 4e-3, "{scales:?}: {apart}");
         assert!(moved > 0.05, "{scales:?}: steering moves {moved}");
-        // Another expert for a token moves all that follows, and fast mathematics chooses one here and there: what it
-        // does to the CPU's answers is a measure of how far.
-        let [fast, own] = [BackendChoice::Vulkan, BackendChoice::Cpu].map(|backend| {
-            let mut fast = open(backend, scales, false).expect("opened above");
-            distance(&cpu, &answers(&mut fast))
-        });
-        assert!(fast < f64::max(0.1, 1.5 * own), "{scales:?}: {fast}, {own} on the CPU");
+        let mut fast = open(BackendChoice::Vulkan, scales, false).expect("opened above");
+        let fast = distance(&cpu, &answers(&mut fast));
+        assert!(fast < 0.1, "{scales:?}: {fast}");
     }
 }
